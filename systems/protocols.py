@@ -1,0 +1,139 @@
+"""The contracts: what a policy decides and what an engine offers.
+
+Policies do no I/O, read no clock and draw no random numbers: time is an
+argument. They are never polled per step: they hand out deadlines (a quantum
+of service, a due time), so a host does nothing between two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from vocabulary import (
+    Body,
+    Call,
+    Decision,
+    EngineView,
+    Finished,
+    Slot,
+    Snapshot,
+    Step,
+    Usage,
+)
+
+
+@runtime_checkable
+class Scheduler(Protocol):
+    """Order, demotion and promotion of the calls of one engine.
+
+    ``unit`` says how ``served`` and quanta count: ``step`` (engine steps in
+    which the call got at least one token), ``s`` (the sum of those steps'
+    durations) or ``token`` (tokens scheduled for the call).
+    ``tracks_wait``: the host reports ``start`` and ``stop`` and asks for
+    ``next_due``; a scheduler without anti-starvation saves that.
+    ``clairvoyant``: may read ``Call.remaining``.
+    """
+
+    name: str
+    unit: str
+    clairvoyant: bool
+    tracks_wait: bool
+
+    def arrive(self, call: Call, snap: Snapshot, now: float) -> Slot: ...
+
+    def start(self, call: Call, now: float) -> None:
+        """The call entered the batch at ``now``."""
+
+    def stop(self, call: Call, usage: Usage, now: float) -> None:
+        """The call was preempted at ``now`` and waits again, in its slot."""
+
+    def expire(self, call: Call, served: float, now: float) -> Slot:
+        """Asked at the first step boundary where the slot's quantum is used up."""
+
+    def next_due(self) -> float:
+        """Earliest time at which ``due`` may have something to say; INF if never."""
+
+    def due(self, now: float) -> list[tuple[Call, Slot]]:
+        """Waiting calls that move (anti-starvation), asked once ``next_due() <= now``."""
+
+    def finish(self, call: Call, usage: Usage, now: float) -> None: ...
+
+    def abort(self, call: Call, usage: Usage, now: float) -> None:
+        """The call was cancelled; what it received is charged all the same."""
+
+    def end(self, program: int, now: float) -> None:
+        """The program is over; forget its row."""
+
+
+@runtime_checkable
+class Router(Protocol):
+    """Which engine a call goes to."""
+
+    name: str
+
+    def route(self, call: Call, engines: Sequence[EngineView], now: float) -> int:
+        """Return the id of a live engine. Raises LookupError if none is alive."""
+
+
+class LatencyModel(Protocol):
+    """How long one engine step takes; all results in seconds on the time grid."""
+
+    name: str
+
+    def step(self, prefills: Sequence[tuple[int, int]], n_decode: int, sum_ctx: int) -> float:
+        """One step.
+
+        ``prefills``: (new tokens, tokens already in KV) per prefilling call.
+        ``n_decode`` calls decode one token each; ``sum_ctx`` is the sum of
+        their context lengths in tokens, the new token included.
+        """
+
+    def decode_line(self, n_decode: int, sum_ctx: int) -> tuple[float, float, float]:
+        """Pure decode steps as a line: (a, b, limit).
+
+        ``on_grid(a + b * c) == step((), n_decode, c)`` for
+        ``sum_ctx <= c < limit``, bit for bit.
+        """
+
+
+class Engine(Protocol):
+    """A step-driven engine on virtual time. See docs/engine.md for the rules.
+
+    The host delivers every event with time <= t before it lets a step start
+    at t. Steps that start before ``until`` may end after it; their results
+    count from their end.
+    """
+
+    id: int
+    name: str
+    steps: list[Step]
+    decisions: list[Decision]
+
+    def submit(self, call: Call, body: Body, snap: Snapshot, now: float) -> None:
+        """Raises ValueError if the call can never fit (model length or KV)."""
+
+    def abort(self, call: Call, now: float) -> Finished | None:
+        """Take the call out; None if it is not here (any more)."""
+
+    def clock(self) -> float:
+        """When the next step starts (the end of the last one); INF when idle."""
+
+    def horizon(self) -> float:
+        """No call finishes before this time, if nothing is submitted or aborted."""
+
+    def advance(self, until: float) -> list[Finished]:
+        """Run steps that start before ``until``; return after the first step
+        that finishes calls. They end at ``clock_of_results()``."""
+
+    def results_at(self) -> float:
+        """End time of the last step run."""
+
+    def end_program(self, program: int, now: float) -> None: ...
+
+    def view(self) -> EngineView: ...
+
+    def stats(self) -> dict[str, float]:
+        """Totals so far: steps, busy_s, hit_tokens, query_tokens, preemptions, ..."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,196 @@
+"""The words every room shares: calls, slots, usage, and the time grid.
+
+Standard library only: this module and ``systems/`` policies are mounted into
+vLLM images. Units: seconds, tokens, 16-token KV blocks.
+
+Time is a float in seconds on a grid of 2**-30 s (0.93 ns). Sums and
+differences of grid times are exact below 2**23 s (97 days), so the order in
+which durations are added can never change a result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+BLOCK = 16
+"""Tokens per KV block (vLLM's GPU default)."""
+
+INF = float("inf")
+GRID = 2.0**-30
+_ROUND = 1.5 * 2.0**22  # adding it pushes every bit below 2**-30 out of a double
+_TOP = 2.0**21  # the trick above rounds correctly below this
+
+Segment = tuple[int, int]
+"""(segment id, length in tokens). A segment always starts at its own offset 0;
+two prompts share a prefix exactly as far as their (id, offset) pairs agree."""
+
+
+def on_grid(seconds: float) -> float:
+    """Round a duration or a time to the grid (half to even).
+
+    Raises ValueError for negative or non-finite input, or beyond 2**21 s.
+    """
+    if not 0.0 <= seconds < _TOP:
+        raise ValueError(f"{seconds!r} s is not a time between 0 and {_TOP:.0f} s")
+    return (seconds + _ROUND) - _ROUND
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One LLM call as a policy may see it. Its output length is not here.
+
+    ``seq`` is the order of submission in the deployment (unique, increasing).
+    ``remaining`` is the program's remaining work in output tokens, this call
+    included; None unless the scheduler declares itself clairvoyant.
+    """
+
+    seq: int
+    program: int
+    thread: str
+    index: int
+    prompt_tokens: int
+    model: str = ""
+    parents: tuple[tuple[str, int], ...] = ()
+    remaining: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Body:
+    """What only the engine sees: the prompt, and how many tokens will come."""
+
+    prompt: tuple[Segment, ...]
+    output_id: int
+    output_tokens: int
+
+
+class Snapshot(NamedTuple):
+    """A program's row in the front end's process table when a call is routed.
+
+    ``service`` is in the scheduler's unit, ``exec_s`` and ``wait`` in seconds.
+    """
+
+    service: float = 0.0
+    wait: float = 0.0
+    exec_s: float = 0.0
+
+
+class Slot(NamedTuple):
+    """A place in the host's order: calls run in (level, key, call.seq) order.
+
+    A waiting call displaces running calls of a strictly worse (larger) level,
+    never of its own. ``quantum`` is the service, in the scheduler's unit, the
+    call may receive from now on before ``expire`` is asked.
+    """
+
+    level: int
+    key: float
+    quantum: float = INF
+
+
+class Usage(NamedTuple):
+    """What a call has received since it arrived.
+
+    ``served`` is in the scheduler's unit; ``exec_s`` + ``wait_s`` is the time
+    since arrival, in seconds.
+    """
+
+    served: float
+    exec_s: float
+    wait_s: float
+
+
+class EngineView(NamedTuple):
+    """What a router or gate sees of an engine; KV in blocks."""
+
+    id: int
+    alive: bool
+    calls: int
+    kv_used: int
+    kv_total: int
+
+
+@dataclass(slots=True, eq=False)
+class Finished:
+    """One finished or aborted call: a row of the event log. Times in seconds.
+
+    ``t_end - t_arrive == prefill_s + reprefill_s + decode_s + wait_s`` exactly.
+    ``cached_tokens`` are the prefix hits of the first admission,
+    ``reprefill_tokens`` what preemption made the engine compute again.
+    ``t_first_sched`` and ``t_first_token`` are INF where it never came to that.
+    """
+
+    call: Call
+    engine: int
+    t_arrive: float
+    t_first_sched: float = INF
+    t_first_token: float = INF
+    t_end: float = INF
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    prefill_tokens: int = 0
+    reprefill_tokens: int = 0
+    prefill_s: float = 0.0
+    reprefill_s: float = 0.0
+    decode_s: float = 0.0
+    wait_s: float = 0.0
+    served: float = 0.0
+    steps: int = 0
+    preemptions: int = 0
+    demotions: int = 0
+    promotions: int = 0
+    level: int = 0
+    aborted: bool = False
+
+
+class Decision(NamedTuple):
+    """Who decided what, when: ``rule`` is one of arrive, expire, promote,
+    displace, evict, admit, finish, abort; ``call`` is ``Call.seq``."""
+
+    time: float
+    engine: int
+    call: int
+    rule: str
+    level: int
+    value: float
+
+
+class Step(NamedTuple):
+    """One engine step, recorded on request: (call seq, tokens) in batch order."""
+
+    start: float
+    seconds: float
+    batch: tuple[tuple[int, int], ...]
+    preempted: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class EngineConfig:
+    """Engine limits, vLLM V1's names. ``kv_blocks`` are usable 16-token blocks.
+
+    Raises ValueError where vLLM would refuse the combination.
+    """
+
+    kv_blocks: int
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 2048
+    max_model_len: int = 131_072
+    prefix_cache: bool = True
+    record_steps: bool = False
+    record_decisions: bool = True
+    extra: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("kv_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ValueError(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least "
+                f"max_num_seqs ({self.max_num_seqs}): every running call needs a token per step"
+            )
+
+
+def blocks_for(tokens: int) -> int:
+    """KV blocks that hold ``tokens`` tokens."""
+    return -(-tokens // BLOCK)
