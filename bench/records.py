@@ -1,0 +1,102 @@
+"""Rows of the event log and where a driver sends them.
+
+Four tables: ``programs`` (ProgramRow), ``calls`` (vocabulary.Finished),
+``decisions`` (vocabulary.Decision) and ``engine`` (EngineSample).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from vocabulary import INF, Decision, Finished
+
+
+@dataclass(slots=True, eq=False)
+class ProgramRow:
+    """One program. Times in seconds.
+
+    ``cp_*`` lie on the program's critical path as it really ran (at a join,
+    the branch that ended last) and sum exactly: cp_wait_s + cp_prefill_s +
+    cp_reprefill_s + cp_decode_s + cp_tool_s + cp_think_s + cp_overhead_s ==
+    t_end - t_arrive. The others sum over all calls. ``outcome`` is finished,
+    abandoned, failed, or censored (still running when the run was cut).
+    """
+
+    program: int
+    kind: str
+    t_arrive: float
+    t_end: float = INF
+    outcome: str = "censored"
+    calls: int = 0
+    threads: int = 1
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    wait_s: float = 0.0
+    exec_s: float = 0.0
+    tool_s: float = 0.0
+    think_s: float = 0.0
+    preemptions: int = 0
+    cp_wait_s: float = 0.0
+    cp_prefill_s: float = 0.0
+    cp_reprefill_s: float = 0.0
+    cp_decode_s: float = 0.0
+    cp_tool_s: float = 0.0
+    cp_think_s: float = 0.0
+    cp_overhead_s: float = 0.0
+
+
+class EngineSample(NamedTuple):
+    """An engine's state at a moment; KV in blocks, levels as calls per level."""
+
+    time: float
+    engine: int
+    running: int
+    waiting: int
+    kv_used: int
+    kv_cached: int
+
+
+class Sink(Protocol):
+    """Takes rows as they are produced; a driver never keeps them."""
+
+    def program(self, row: ProgramRow) -> None: ...
+
+    def call(self, row: Finished) -> None: ...
+
+    def decisions(self, rows: Sequence[Decision]) -> None: ...
+
+    def sample(self, row: EngineSample) -> None: ...
+
+
+class RunEnd(NamedTuple):
+    """What a driver reports at the end: the clock and each engine's totals."""
+
+    time: float
+    programs: int
+    calls: int
+    engines: list[dict[str, float]]
+
+
+class MemorySink:
+    """Keeps every row in lists: for tests and small runs."""
+
+    def __init__(self) -> None:
+        self.programs: list[ProgramRow] = []
+        self.calls: list[Finished] = []
+        self.decided: list[Decision] = []
+        self.samples: list[EngineSample] = []
+
+    def program(self, row: ProgramRow) -> None:
+        self.programs.append(row)
+
+    def call(self, row: Finished) -> None:
+        self.calls.append(row)
+
+    def decisions(self, rows: Sequence[Decision]) -> None:
+        self.decided.extend(rows)
+
+    def sample(self, row: EngineSample) -> None:
+        self.samples.append(row)
