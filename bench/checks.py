@@ -1,0 +1,99 @@
+"""Sum rules: identities that every event log obeys, checked on every run.
+
+Times lie on a grid on which sums are exact, so they are compared for
+equality. A violation is a bug of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from bench.errors import RuleBroken
+from bench.eventlog import Tables
+
+_PARTS = ["cp_wait_s", "cp_prefill_s", "cp_reprefill_s", "cp_decode_s", "cp_tool_s", "cp_think_s",
+          "cp_overhead_s"]  # fmt: skip
+_CALL_PARTS = ["prefill_s", "reprefill_s", "decode_s", "wait_s"]
+
+
+def broken_rules(tables: Tables, engines: Sequence[Mapping[str, float]]) -> list[str]:
+    """Every violated rule with its first offender; empty if all hold."""
+    return [
+        *_critical_paths(tables.programs),
+        *_call_times(tables.calls),
+        *_programs_against_calls(tables.programs, tables.calls),
+        *_engines_against_calls(engines, tables.calls),
+    ]
+
+
+def check(tables: Tables, engines: Sequence[Mapping[str, float]]) -> int:
+    """Raises RuleBroken naming each violated rule. Returns the number of rows checked."""
+    if broken := broken_rules(tables, engines):
+        raise RuleBroken("the event log contradicts itself (a bug, please report): " + "; ".join(broken))
+    return len(tables.programs) + len(tables.calls)
+
+
+def _first(bad: pd.Series, names: pd.Series, rule: str) -> list[str]:
+    if not bad.any():
+        return []
+    return [f"{rule}: {int(bad.sum())} rows, first at {names.name} {names[bad].iloc[0]}"]
+
+
+def _critical_paths(programs: pd.DataFrame) -> list[str]:
+    over = programs[programs.outcome == "finished"]
+    bad = over[_PARTS].sum(axis=1) != over.t_end - over.t_arrive
+    return _first(bad, over.program, "wait + exec + tool + think + overhead == response on the critical path")
+
+
+def _call_times(calls: pd.DataFrame) -> list[str]:
+    parts = calls[_CALL_PARTS]
+    bad = parts.sum(axis=1) != calls.t_end - calls.t_arrive
+    negative = (parts < 0).any(axis=1)
+    return [
+        *_first(bad, calls.seq, "prefill + re-prefill + decode + wait == t_end - t_arrive of a call"),
+        *_first(negative, calls.seq, "no part of a call's time is negative"),
+    ]
+
+
+def _programs_against_calls(programs: pd.DataFrame, calls: pd.DataFrame) -> list[str]:
+    """A program's totals are its calls' sums; a call belongs to a program."""
+    work = calls.assign(exec_s=calls.prefill_s + calls.reprefill_s + calls.decode_s, calls=1)
+    names = ["calls", "prompt_tokens", "output_tokens", "cached_tokens", "preemptions", "wait_s", "exec_s"]
+    sums = work.groupby("program")[names].sum()
+    rows = programs.set_index("program")
+    sums = sums.reindex(rows.index, fill_value=0)
+    broken = []
+    for name in names:
+        bad = sums[name] != rows[name]
+        broken += _first(bad, pd.Series(rows.index, rows.index, name="program"), f"calls' {name} sum to it")
+    orphans = ~calls.program.isin(programs.program)
+    return broken + _first(orphans, calls.seq, "every call belongs to a program")
+
+
+def _engines_against_calls(engines: Sequence[Mapping[str, float]], calls: pd.DataFrame) -> list[str]:
+    """Engine totals equal the sums over their calls, where the engine reports them."""
+    sums = {
+        "calls_finished": int((~calls.aborted).sum()),
+        "calls_aborted": int(calls.aborted.sum()),
+        "computed_prefill_tokens": int(calls.prefill_tokens.sum() + calls.reprefill_tokens.sum()),
+        "preemptions": int(calls.preemptions.sum()),
+    }
+    totals = [_with_preemptions(e) for e in engines]
+    broken = []
+    for name, expected in sums.items():
+        if totals and all(name in e for e in totals):
+            got = sum(e[name] for e in totals)
+            if got != expected:
+                broken.append(f"engines' {name} ({got:.0f}) == the calls' ({expected})")
+    if np.isinf(calls.t_end).any():
+        broken.append("every logged call has an end")
+    return broken
+
+
+def _with_preemptions(totals: Mapping[str, float]) -> dict[str, float]:
+    if "displaced" in totals and "evicted" in totals:
+        return dict(totals) | {"preemptions": totals["displaced"] + totals["evicted"]}
+    return dict(totals)

@@ -1,0 +1,282 @@
+"""Every number of a result, defined once: pure functions from the event log's tables.
+
+Frames have the columns of ``bench.tables``. Units: seconds, tokens, 16-token
+blocks; shares are between 0 and 1. A program counts from its scheduled
+arrival. Numbers over programs use the finished ones, in order of arrival.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from bench.stats import Array, Estimate, batch_mean, batch_quantile, batch_ratio, slope
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+WARM_UP = 0.2
+"""Share of the arrivals' horizon that counts as warm-up in the trend."""
+CROWDED = 0.9
+COMPLETE = 0.98
+
+Numbers = dict[str, float]
+Estimates = dict[str, Estimate]
+
+
+def finished(programs: pd.DataFrame) -> pd.DataFrame:
+    """The finished programs in order of arrival (ties by number)."""
+    done = programs[programs.outcome == "finished"]
+    return done.sort_values(["t_arrive", "program"], kind="stable", ignore_index=True)
+
+
+def response(done: pd.DataFrame) -> Array:
+    """Program response time: end minus scheduled arrival (s)."""
+    return np.asarray(done.t_end - done.t_arrive, dtype=np.float64)
+
+
+def outcomes(programs: pd.DataFrame) -> dict[str, int]:
+    """How many programs ended how: finished, abandoned, failed, censored."""
+    return {str(k): int(v) for k, v in programs.outcome.value_counts().sort_index().items() if v}
+
+
+def busy_window(programs: pd.DataFrame) -> tuple[float, float]:
+    """First arrival and last end (s): the time in which the system had work."""
+    ends = programs.t_end[np.isfinite(programs.t_end)]
+    if programs.empty or ends.empty:
+        return 0.0, 0.0
+    return float(programs.t_arrive.min()), float(ends.max())
+
+
+def throughput(programs: pd.DataFrame, calls: pd.DataFrame) -> Numbers:
+    """Finished programs and calls, and output tokens, per second of the busy window.
+
+    ``arrivals_per_s``: programs per second between first and last arrival.
+    """
+    start, end = busy_window(programs)
+    window = end - start
+    if window <= 0:
+        return dict.fromkeys(
+            ("window_s", "programs_per_s", "calls_per_s", "output_tokens_per_s", "arrivals_per_s"), math.nan
+        )
+    spread = float(programs.t_arrive.max()) - start
+    return {
+        "window_s": window,
+        "programs_per_s": float((programs.outcome == "finished").sum()) / window,
+        "calls_per_s": float((~calls.aborted).sum()) / window,
+        "output_tokens_per_s": float(calls.output_tokens.sum()) / window,
+        "arrivals_per_s": (len(programs) - 1) / spread if spread > 0 else math.nan,
+    }
+
+
+def program_latency(done: pd.DataFrame) -> Estimates:
+    """Response time of programs: mean and percentiles (s)."""
+    values = response(done)
+    groups = [values[i : i + 1] for i in range(values.size)]
+    return {"mean": batch_mean(values)} | {k: batch_quantile(groups, q) for k, q in QUANTILES.items()}
+
+
+def seconds_per_token(done: pd.DataFrame) -> Estimates:
+    """Response time over output tokens of the program (Autellix, section 6.1).
+
+    ``mean_of_ratios`` weighs every program alike (the paper's latency; programs
+    with few tokens dominate it), ``ratio_of_means`` every token alike.
+    """
+    some = done[done.output_tokens > 0]
+    values, tokens = response(some), np.asarray(some.output_tokens, dtype=np.float64)
+    ratios = values / tokens
+    groups = [ratios[i : i + 1] for i in range(ratios.size)]
+    return {
+        "mean_of_ratios": batch_mean(ratios),
+        "ratio_of_means": batch_ratio(values, tokens),
+        **{k: batch_quantile(groups, q) for k, q in QUANTILES.items()},
+    }
+
+
+def by_program(calls: pd.DataFrame, values: pd.Series, order: Sequence[int]) -> list[Array]:
+    """Values of calls as one array per program, programs in the order given."""
+    programs = calls.program.to_numpy()
+    index = np.argsort(programs, kind="stable")
+    keys, starts = np.unique(programs[index], return_index=True)
+    parts = np.split(values.to_numpy(dtype=np.float64)[index], starts[1:])
+    groups = dict(zip(keys.tolist(), parts, strict=True))
+    return [groups[p] for p in order if p in groups]
+
+
+def call_latency(calls: pd.DataFrame, order: Sequence[int]) -> dict[str, Estimates]:
+    """Per call (s): ``ttft`` submission to first token, ``tpot`` seconds per later token,
+    ``response`` submission to end.
+
+    A one-token reply has no TPOT. ``order``: program numbers in order of arrival.
+    """
+    first = calls[np.isfinite(calls.t_first_token)]
+    longer = first[first.output_tokens > 1]
+    whole = calls[~calls.aborted]
+    return {
+        "ttft": _over_calls(first, first.t_first_token - first.t_arrive, order),
+        "tpot": _over_calls(
+            longer, (longer.t_end - longer.t_first_token) / (longer.output_tokens - 1), order
+        ),
+        "response": _over_calls(whole, whole.t_end - whole.t_arrive, order),
+    }
+
+
+def _over_calls(calls: pd.DataFrame, values: pd.Series, order: Sequence[int]) -> Estimates:
+    groups = by_program(calls, values, order) if len(calls) else []
+    sums = np.array([g.sum() for g in groups])
+    counts = np.array([float(g.size) for g in groups])
+    return {"mean": batch_ratio(sums, counts)} | {k: batch_quantile(groups, q) for k, q in QUANTILES.items()}
+
+
+def wait_exec(programs: pd.DataFrame) -> Numbers:
+    """Waiting against execution: over all calls (the paper's objective), and on critical paths.
+
+    ``*_share`` = wait / (wait + exec); ``*_s`` are means per finished program.
+    """
+    done = finished(programs)
+    n = max(1, len(done))
+    wait, work = float(done.wait_s.sum()), float(done.exec_s.sum())
+    cp_wait = float(done.cp_wait_s.sum())
+    cp_exec = float((done.cp_prefill_s + done.cp_reprefill_s + done.cp_decode_s).sum())
+    return {
+        "wait_s": wait / n,
+        "exec_s": work / n,
+        "wait_share": _ratio(wait, wait + work),
+        "wait_per_exec": _ratio(wait, work),
+        "cp_wait_s": cp_wait / n,
+        "cp_exec_s": cp_exec / n,
+        "cp_wait_share": _ratio(cp_wait, cp_wait + cp_exec),
+        "cp_tool_s": float(done.cp_tool_s.sum()) / n,
+        "cp_think_s": float(done.cp_think_s.sum()) / n,
+        "cp_overhead_s": float(done.cp_overhead_s.sum()) / n,
+    }
+
+
+def exec_split(calls: pd.DataFrame) -> Numbers:
+    """Where execution time went (shares of it): useful prefill, decode, and re-prefill
+    after a preemption; the last keeps recomputation from flattering a preemptive policy."""
+    parts = {n: float(calls[f"{n}_s"].sum()) for n in ("prefill", "reprefill", "decode")}
+    total = math.fsum(parts.values())
+    return {n: _ratio(v, total) for n, v in parts.items()}
+
+
+def kv_hits(calls: pd.DataFrame, engines: Sequence[Mapping[str, float]]) -> Numbers:
+    """Prefix-cache hits of first admissions over prompt tokens looked up, and the same
+    over every admission (re-admissions after preemption included) from the engines' totals."""
+    admitted = calls[np.isfinite(calls.t_first_sched)]
+    hit, asked = _sum(engines, "hit_tokens"), _sum(engines, "query_tokens")
+    return {
+        "hit_rate": _ratio(float(admitted.cached_tokens.sum()), float(admitted.prompt_tokens.sum())),
+        "hit_rate_all_admissions": _ratio(hit, asked),
+    }
+
+
+def preemptions(calls: pd.DataFrame, decisions: pd.DataFrame) -> Numbers:
+    """Preemptions, split into ``displaced`` (by a better level) and ``evicted`` (no KV left),
+    demotions and promotions: totals, and preemptions per call and share of calls hit."""
+    n = len(calls)
+    rules = decisions.rule.value_counts()
+    total = float(calls.preemptions.sum())
+    return {
+        "total": total,
+        "per_call": _ratio(total, n),
+        "share_of_calls": _ratio(float((calls.preemptions > 0).sum()), n),
+        "displaced": float(rules.get("displace", 0)),
+        "evicted": float(rules.get("evict", 0)),
+        "demotions": float(calls.demotions.sum()),
+        "promotions": float(calls.promotions.sum()),
+    }
+
+
+def utilisation(engines: Sequence[Mapping[str, float]], window: float, kv_blocks: int) -> Numbers:
+    """Shares of the busy window: ``busy`` = time in steps, ``kv`` = block-seconds in use
+    over block-seconds there; means over engines. NaN where the engine does not say."""
+    room = window * len(engines)
+    return {
+        "busy": _ratio(_sum(engines, "busy_s"), room),
+        "kv": _ratio(_sum(engines, "kv_block_seconds"), room * kv_blocks),
+    }
+
+
+def level_occupancy(calls: pd.DataFrame) -> dict[str, float]:
+    """Share of calls by the level in which they ended."""
+    shares = calls.level.value_counts(normalize=True).sort_index()
+    return {str(level): float(share) for level, share in shares.items()}
+
+
+def crowded(occupancy: Mapping[str, float], levels: int) -> str:
+    """A warning if a policy with several levels used only one; empty if all is well.
+
+    Bounds out of range turn every policy into FCFS plus overhead, silently.
+    """
+    if levels < 2 or not occupancy:
+        return ""
+    level = max(occupancy, key=lambda k: occupancy[k])
+    if occupancy[level] <= CROWDED:
+        return ""
+    return (
+        f"{occupancy[level]:.0%} of calls ended in level {level}: the scheduler's bounds do not span this "
+        "load, so it acts almost like FCFS; compare its bounds with the programs' service"
+    )
+
+
+def backlog(programs: pd.DataFrame, bins: int = 20) -> tuple[Array, Array, float]:
+    """Programs in the system over [.2 H, H], H the last arrival (rule 8).
+
+    Returns bin centres (s), time averages per bin, and completions over
+    arrivals in that window.
+    """
+    arrive = np.sort(programs.t_arrive.to_numpy())
+    ends = np.sort(programs.t_end.to_numpy())
+    start = arrive[0] + WARM_UP * (arrive[-1] - arrive[0])
+    edges = np.linspace(start, arrive[-1], bins + 1)
+    # integral of N(t) up to x = sum over programs of max(0, x - arrive) - max(0, x - end)
+    area = _ramp(arrive, edges) - _ramp(ends[np.isfinite(ends)], edges)
+    means = np.diff(area) / np.diff(edges)
+    came = int((arrive > start).sum())
+    left = int(((ends > start) & (ends <= arrive[-1])).sum())
+    return (edges[1:] + edges[:-1]) / 2, means, left / max(1, came)
+
+
+def _ramp(events: Array, at: Array) -> Array:
+    sums = np.concatenate([[0.0], np.cumsum(events)])
+    n = np.searchsorted(events, at, side="right")
+    return np.asarray(n * at - sums[n])
+
+
+def trend(programs: pd.DataFrame) -> dict[str, object]:
+    """Is the load sustained? ``verdict``: steady, growing or too short (rules 8 and 13).
+
+    Growing: over [.2 H, H] the backlog's slope is above 0 with its interval
+    and fewer than 98 % of as many programs complete as arrive.
+    """
+    spread = float(programs.t_arrive.max() - programs.t_arrive.min()) if len(programs) else 0.0
+    if len(programs) < 64 or spread <= 0:
+        return {"verdict": "too short", "slope_per_s": math.nan, "completed_share": math.nan}
+    times, means, share = backlog(programs)
+    line = slope(times, means)
+    growing = line.low > 0 and share < COMPLETE
+    return {
+        "verdict": "growing" if growing else "steady",
+        "slope_per_s": line.value,
+        "slope_low": line.low,
+        "slope_high": line.high,
+        "completed_share": share,
+    }
+
+
+def in_system(programs: pd.DataFrame) -> float:
+    """Time average of programs in the system over the busy window."""
+    start, end = busy_window(programs)
+    stay = programs.t_end - programs.t_arrive
+    return _ratio(float(stay[np.isfinite(stay)].sum()), end - start)
+
+
+def _sum(engines: Sequence[Mapping[str, float]], key: str) -> float:
+    values = [e[key] for e in engines if key in e]
+    return math.fsum(values) if len(values) == len(engines) else math.nan
+
+
+def _ratio(top: float, bottom: float) -> float:
+    return top / bottom if bottom else math.nan

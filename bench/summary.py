@@ -1,0 +1,118 @@
+"""From the tables to the summary: the numbers of a run under flat names, and over several seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench import metrics
+from bench.eventlog import Tables
+from bench.stats import VERDICT_SEEDS, Estimate, t_interval
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the numbers need beside the tables.
+
+    ``engines``: each engine's totals. ``optimum``: prefix hit rate an
+    infinite cache would reach (share of prompt tokens). ``levels``: queues of
+    the scheduler, 1 where it has only one.
+    """
+
+    engines: Sequence[Mapping[str, float]]
+    kv_blocks: int
+    levels: int = 1
+    optimum: float = math.nan
+    closed_loop: bool = False
+
+
+def measure(tables: Tables, context: Context) -> dict[str, Estimate]:
+    """Every number of a run, by its flat name (``program.response.p95``)."""
+    done = metrics.finished(tables.programs)
+    order = done.program.tolist()
+    window = metrics.throughput(tables.programs, tables.calls)
+    calls = metrics.call_latency(tables.calls, order)
+    groups: dict[str, Mapping[str, float | Estimate]] = {
+        "throughput": window,
+        "program.response": metrics.program_latency(done),
+        "program.s_per_token": metrics.seconds_per_token(done),
+        **{f"call.{name}": numbers for name, numbers in calls.items()},
+        "wait": metrics.wait_exec(tables.programs),
+        "exec": metrics.exec_split(tables.calls),
+        "kv": metrics.kv_hits(tables.calls, context.engines) | {"optimum": context.optimum},
+        "preemptions": metrics.preemptions(tables.calls, tables.decisions),
+        "utilisation": metrics.utilisation(context.engines, window["window_s"], context.kv_blocks),
+        "system": {
+            "mean_programs": metrics.in_system(tables.programs),
+            "finished_share": len(done) / max(1, len(tables.programs)),
+        },
+    }
+    flat = {f"{group}.{name}": value for group, numbers in groups.items() for name, value in numbers.items()}
+    return {k: v if isinstance(v, Estimate) else Estimate(v) for k, v in flat.items()}
+
+
+def kinds(tables: Tables) -> dict[str, dict[str, float]]:
+    """Per kind of program, where there are several: mixed means hide who pays."""
+    done = metrics.finished(tables.programs)
+    groups = {str(k): part for k, part in done.groupby("kind", observed=True)}
+    if len(groups) < 2:
+        return {}
+    return {
+        kind: {
+            "programs": float(len(part)),
+            "response_s": metrics.program_latency(part)["mean"].value,
+            "s_per_token": metrics.seconds_per_token(part)["mean_of_ratios"].value,
+        }
+        for kind, part in groups.items()
+    }
+
+
+def describe(tables: Tables, context: Context) -> dict[str, Any]:
+    """The part of the summary that is a pure function of the event log."""
+    levels = metrics.level_occupancy(tables.calls)
+    trend = {"verdict": "closed loop"} if context.closed_loop else metrics.trend(tables.programs)
+    warnings = [metrics.crowded(levels, context.levels)]
+    if trend["verdict"] == "growing":
+        warnings.append(
+            "the backlog grows: this rate is not sustained, so latencies depend on the number of programs"
+        )
+    return {
+        "outcomes": metrics.outcomes(tables.programs),
+        "calls": len(tables.calls),
+        "metrics": {name: estimate._asdict() for name, estimate in measure(tables, context).items()},
+        "kinds": kinds(tables),
+        "levels": levels,
+        "trend": trend,
+        "warnings": [w for w in warnings if w],
+        "engines": [dict(e) for e in context.engines],
+    }
+
+
+def pool(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Several seeds of one configuration: each number's mean with a t interval over seeds."""
+    names = summaries[0]["metrics"]
+    pooled = {name: _over_seeds([s["metrics"][name] for s in summaries])._asdict() for name in names}
+    few = len(summaries) < VERDICT_SEEDS
+    outcomes: dict[str, int] = {}
+    for summary in summaries:
+        for name, count in summary["outcomes"].items():
+            outcomes[name] = outcomes.get(name, 0) + count
+    return {
+        "seeds": [s["seed"] for s in summaries],
+        "outcomes": outcomes,
+        "calls": sum(s["calls"] for s in summaries),
+        "metrics": pooled,
+        "trend": {"verdict": ", ".join(dict.fromkeys(str(s["trend"]["verdict"]) for s in summaries))},
+        "warnings": list(dict.fromkeys(w for s in summaries for w in s["warnings"]))
+        + ([f"exploratory: verdicts need at least {VERDICT_SEEDS} seeds"] if few else []),
+    }
+
+
+def _over_seeds(parts: Sequence[Mapping[str, Any]]) -> Estimate:
+    values = [math.nan if p["value"] is None else float(p["value"]) for p in parts]
+    missing = next((str(p["note"]) for p, v in zip(parts, values, strict=True) if math.isnan(v)), "")
+    if missing:
+        return Estimate(math.nan, note=missing)
+    return t_interval(values)

@@ -1,0 +1,142 @@
+"""The event log's tables: their columns, and how rows become columns.
+
+``programs`` (ProgramRow), ``calls`` (vocabulary.Finished), ``decisions``
+(vocabulary.Decision) and ``engine`` (EngineSample). Times in seconds, KV in
+16-token blocks. The logical content of a table is its rows in the order they
+were written; ``Digest`` hashes that content whatever the chunking or file
+format.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+FORMAT = 1
+"""Version of tables and summary: part of a cell's address, raised when either changes."""
+
+DTYPES = {"i4": "<i4", "i8": "<i8", "f8": "<f8", "b": "|b1"}
+
+Columns = dict[str, Any]
+"""Column name -> numpy array, or list of str for a text column."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: (column, kind, attribute) with kind i4, i8, f8, b or s (text)."""
+
+    name: str
+    fields: tuple[tuple[str, str, str], ...]
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Column -> kind, in order."""
+        return {column: kind for column, kind, _ in self.fields}
+
+    def getter(self) -> Callable[[Any], tuple[Any, ...]]:
+        """Reads one row object's fields in column order."""
+        return attrgetter(*(attribute for _, _, attribute in self.fields))
+
+    def columns(self, rows: Sequence[Any]) -> Columns:
+        """The rows as typed columns."""
+        if not rows:
+            return {column: typed((), kind) for column, kind in self.kinds.items()}
+        values = zip(*map(self.getter(), rows), strict=True)
+        return {c: typed(v, k) for (c, k), v in zip(self.kinds.items(), values, strict=True)}
+
+
+def typed(values: Sequence[Any], kind: str) -> Any:
+    """One column: a numpy array, or a list of str for text."""
+    if kind == "s":
+        return [v if isinstance(v, str) else parents_text(v) for v in values]
+    return np.array(values, dtype=DTYPES[kind])
+
+
+def parents_text(parents: Sequence[tuple[str, int]]) -> str:
+    """Parents of a call as text: ``thread#index`` joined by blanks."""
+    return " ".join(f"{thread}#{index}" for thread, index in parents)
+
+
+def _same(kinds: str) -> tuple[tuple[str, str, str], ...]:
+    """``name:kind`` words whose attribute has the column's name."""
+    pairs = (word.split(":") for word in kinds.split())
+    return tuple((name, kind, name) for name, kind in pairs)
+
+
+PROGRAMS = Table(
+    "programs",
+    _same(
+        "program:i4 kind:s t_arrive:f8 t_end:f8 outcome:s calls:i4 threads:i4 prompt_tokens:i8 "
+        "output_tokens:i8 cached_tokens:i8 wait_s:f8 exec_s:f8 tool_s:f8 think_s:f8 preemptions:i4 "
+        "cp_wait_s:f8 cp_prefill_s:f8 cp_reprefill_s:f8 cp_decode_s:f8 cp_tool_s:f8 cp_think_s:f8 "
+        "cp_overhead_s:f8"
+    ),
+)
+
+CALLS = Table(
+    "calls",
+    (
+        ("seq", "i8", "call.seq"),
+        ("program", "i4", "call.program"),
+        ("thread", "s", "call.thread"),
+        ("index", "i4", "call.index"),
+        ("parents", "s", "call.parents"),
+        ("model", "s", "call.model"),
+        ("prompt_tokens", "i4", "call.prompt_tokens"),
+        *_same(
+            "engine:i4 t_arrive:f8 t_first_sched:f8 t_first_token:f8 t_end:f8 output_tokens:i4 "
+            "cached_tokens:i4 prefill_tokens:i4 reprefill_tokens:i8 prefill_s:f8 reprefill_s:f8 "
+            "decode_s:f8 wait_s:f8 served:f8 steps:i4 preemptions:i4 demotions:i4 promotions:i4 "
+            "level:i4 aborted:b"
+        ),
+    ),
+)
+
+DECISIONS = Table("decisions", _same("time:f8 engine:i4 call:i8 rule:s level:i4 value:f8"))
+
+ENGINE = Table("engine", _same("time:f8 engine:i4 running:i4 waiting:i4 kv_used:i4 kv_cached:i4"))
+
+TABLES = {table.name: table for table in (PROGRAMS, CALLS, DECISIONS, ENGINE)}
+
+
+class Digest:
+    """sha256 of a table's rows in order, one hash per column.
+
+    Independent of how the rows are cut into chunks and of the file format.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.rows = 0
+        self._hashes = {column: hashlib.sha256() for column in table.kinds}
+
+    def update(self, columns: Columns) -> None:
+        """Add a chunk of rows."""
+        self.rows += len(next(iter(columns.values())))
+        for name, kind in self.table.kinds.items():
+            self._hashes[name].update(_bytes(columns[name], kind))
+
+    def hexdigest(self) -> str:
+        """Over the table's name, row count, and each column's name, kind and hash."""
+        parts = [f"{FORMAT} {self.table.name} {self.rows}"]
+        parts += [f"{c}:{k}:{self._hashes[c].hexdigest()}" for c, k in self.table.kinds.items()]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _bytes(values: Any, kind: str) -> bytes:
+    if kind != "s":
+        return np.ascontiguousarray(values, dtype=DTYPES[kind]).tobytes()
+    parts = ((str(len(data)).encode(), b":", data) for data in (str(v).encode() for v in values))
+    return b"".join(itertools.chain.from_iterable(parts))
+
+
+def result_hash(digests: dict[str, Digest]) -> str:
+    """One hash for the four tables of a run."""
+    lines = [f"{name} {digests[name].hexdigest()}" for name in TABLES]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
