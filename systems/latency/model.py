@@ -1,0 +1,242 @@
+"""Step times of an engine: a table of measured kernels, a constant, or a scaled model.
+
+A step's time is additive over what vLLM launches in it:
+
+    overhead + shared(tokens) + logits(rows) + decode attention(n, mean context)
+             + sum of context attention(new, cached) over the prefills
+
+Tokens pass the shared layers (embedding, norms, GEMMs) together; each call
+has one row in the LM head; attention is per call. Seconds throughout.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from itertools import accumulate, pairwise
+from typing import Any
+
+from systems.protocols import LatencyModel
+from vocabulary import INF, on_grid
+
+Line = tuple[float, float]
+"""(a, b): the function a + b * x."""
+Cell = tuple[float, float, float, float]
+"""(k, kx, ky, kxy): the function k + kx * x + ky * y + kxy * x * y."""
+
+
+class TableLatency:
+    """Step times interpolated in a table of measured kernel times.
+
+    ``table`` is the parsed JSON of ``tables/`` (grids in tokens, times in ms;
+    docs/latency.md describes it), ``digest`` the sha256 of that file.
+    Between knots every part is (bi)linear; beyond the last knot it goes on
+    with the last slope. Decode time never falls when contexts grow.
+    Raises ValueError if a field is missing or a grid does not fit its times.
+    """
+
+    def __init__(self, table: Mapping[str, Any], digest: str) -> None:
+        self._table = table
+        self.digest = digest
+        try:
+            self._read(table)
+        except KeyError as missing:
+            raise ValueError(f"latency table: field {missing} is missing") from None
+        self._attention: dict[int, tuple[list[int], list[Line]]] = {}
+        self._decode: dict[int, tuple[list[int], list[tuple[float, float, float]]]] = {}
+
+    def _read(self, table: Mapping[str, Any]) -> None:
+        self.model: str = table["model"]
+        self.gpu: str = table["gpu"]
+        self.name = f"{self.model}/{self.gpu}"
+        self.kv_blocks: int = table["kv"]["blocks"]
+        self.max_model_len: int = table["max_model_len"]
+        self.provenance: dict[str, Any] = dict(table["source"])
+        self._overhead = on_grid(table["overhead_ms"] / 1e3)
+        self._shared = _curve(*_grid1(table, "shared", "tokens"))
+        self._logits = _curve(*_grid1(table, "logits", "rows"))
+        self._batch, self._context, self._decode_s = _grid2(table, "decode_attention", "batch", "context")
+        new, cached, seconds = _grid2(table, "context_attention", "new", "cached")
+        self._new, self._cached = new[1:-1], cached[1:-1]
+        self._cells = _cells(new, cached, seconds)
+
+    def __reduce__(self) -> tuple[Callable[..., TableLatency], tuple[Mapping[str, Any], str]]:
+        return TableLatency, (self._table, self.digest)
+
+    def step(self, prefills: Sequence[tuple[int, int]], n_decode: int, sum_ctx: int) -> float:
+        """Seconds of one step; see ``LatencyModel.step``. The order of ``prefills`` does not matter.
+
+        Raises ValueError if the step is empty.
+        """
+        if not prefills:
+            a, b, _ = self.decode_line(n_decode, sum_ctx)
+            return on_grid(a + b * sum_ctx)
+        tokens = n_decode
+        seconds = 0.0
+        for new, cached in prefills:
+            tokens += new
+            k, kx, ky, kxy = self._cells[bisect_right(self._new, new)][bisect_right(self._cached, cached)]
+            # each term on the grid: their sum is exact, whatever its order
+            seconds += on_grid(max(k + kx * new + (ky + kxy * new) * cached, 0.0))
+        if n_decode:
+            bounds, lines = self._attention_lines(n_decode)
+            a, b = lines[bisect_right(bounds, sum_ctx)]
+            seconds += on_grid(a + b * sum_ctx)
+        return seconds + self._shared(tokens) + self._logits(n_decode + len(prefills)) + self._overhead
+
+    def decode_line(self, n_decode: int, sum_ctx: int) -> tuple[float, float, float]:
+        """(a, b, limit) of pure decode steps; see ``LatencyModel.decode_line``.
+
+        Raises ValueError if ``n_decode`` is not positive.
+        """
+        try:
+            bounds, lines = self._decode[n_decode]
+        except KeyError:
+            bounds, lines = self._decode[n_decode] = self._decode_lines(n_decode)
+        return lines[bisect_right(bounds, sum_ctx)]
+
+    def _decode_lines(self, n: int) -> tuple[list[int], list[tuple[float, float, float]]]:
+        bounds, lines = self._attention_lines(n)
+        fixed = self._shared(n) + self._logits(n) + self._overhead
+        limits = [*bounds, INF]
+        return bounds, [(fixed + a, b, limit) for (a, b), limit in zip(lines, limits, strict=True)]
+
+    def _attention_lines(self, n: int) -> tuple[list[int], list[Line]]:
+        """Decode attention of ``n`` calls as lines in the sum of contexts, and where they meet."""
+        try:
+            return self._attention[n]
+        except KeyError:
+            context = self._context
+            lines = [(a, b / n) for a, b in _lines(context, self._decode_row(n))]
+            self._attention[n] = [n * c for c in context[1:-1]], lines
+            return self._attention[n]
+
+    def _decode_row(self, n: int) -> list[float]:
+        """Seconds of decode attention over the context grid for a batch of ``n``."""
+        if n < 1:
+            raise ValueError(f"a decode step needs at least one call, got {n}")
+        i = bisect_right(self._batch[1:-1], n)
+        low, high = self._batch[i], self._batch[i + 1]
+        part = (n - low) / (high - low)
+        row = [max(s0 + (s1 - s0) * part, 0.0) for s0, s1 in zip(*self._decode_s[i : i + 2], strict=True)]
+        return list(accumulate(row, max))
+
+
+class ConstantLatency:
+    """Every step takes ``seconds`` (rounded to the grid), as in Autellix Fig. 2."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = on_grid(seconds)
+        if not self.seconds:
+            raise ValueError(f"a step must take time, got {seconds!r} s")
+        self.name = f"constant {seconds:g} s"
+
+    def step(self, prefills: Sequence[tuple[int, int]], n_decode: int, sum_ctx: int) -> float:  # noqa: ARG002
+        """The constant, in seconds."""
+        return self.seconds
+
+    def decode_line(self, n_decode: int, sum_ctx: int) -> tuple[float, float, float]:  # noqa: ARG002
+        """(constant, 0, INF)."""
+        return self.seconds, 0.0, INF
+
+
+class ScaledLatency:
+    """``base`` fitted to a real engine: ``scale`` times its step, plus ``extra_ms`` per step.
+
+    Raises ValueError unless scale > 0 and extra_ms >= 0.
+    """
+
+    def __init__(self, base: LatencyModel, scale: float = 1.0, extra_ms: float = 0.0) -> None:
+        if not (0.0 < scale < INF and 0.0 <= extra_ms < INF):
+            raise ValueError(f"need scale > 0 and extra_ms >= 0, got {scale!r} and {extra_ms!r}")
+        self.base = base
+        self.scale = scale
+        self.extra_ms = extra_ms
+        self.name = f"{base.name} x {scale:g} + {extra_ms:g} ms"
+
+    def step(self, prefills: Sequence[tuple[int, int]], n_decode: int, sum_ctx: int) -> float:
+        """Seconds of one step; see ``LatencyModel.step``."""
+        if prefills:
+            return on_grid(self.base.step(prefills, n_decode, sum_ctx) * self.scale + self.extra_ms / 1e3)
+        a, b, _ = self.decode_line(n_decode, sum_ctx)
+        return on_grid(a + b * sum_ctx)
+
+    def decode_line(self, n_decode: int, sum_ctx: int) -> tuple[float, float, float]:
+        """The base's line, scaled and shifted."""
+        a, b, limit = self.base.decode_line(n_decode, sum_ctx)
+        return a * self.scale + self.extra_ms / 1e3, b * self.scale, limit
+
+
+def _lines(xs: Sequence[int], ys: Sequence[float]) -> list[Line]:
+    """The lines through neighbouring knots."""
+    slopes = [(ys[i + 1] - ys[i]) / (xs[i + 1] - xs[i]) for i in range(len(xs) - 1)]
+    return [(y - slope * x, slope) for x, y, slope in zip(xs, ys, slopes, strict=False)]
+
+
+def _curve(xs: Sequence[int], ys: Sequence[float]) -> Callable[[int], float]:
+    """Piecewise linear through the knots, on the time grid; beyond them never downwards.
+
+    Values are kept: there are as many as tokens in a step's budget.
+    """
+    inner = list(xs[1:])
+    lines = _lines(xs, ys)
+    slope = max(lines[-1][1], 0.0)
+    lines.append((ys[-1] - slope * xs[-1], slope))
+
+    def at(x: int) -> float:
+        a, b = lines[bisect_right(inner, x)]
+        return on_grid(a + b * x)
+
+    return cache(at)
+
+
+def _cells(xs: Sequence[int], ys: Sequence[int], z: Sequence[Sequence[float]]) -> list[list[Cell]]:
+    """The bilinear functions of a grid's cells."""
+    return [
+        [_cell((xs[i], xs[i + 1]), (ys[j], ys[j + 1]), (*z[i][j : j + 2], *z[i + 1][j : j + 2]))
+         for j in range(len(ys) - 1)]
+        for i in range(len(xs) - 1)
+    ]  # fmt: skip
+
+
+def _cell(x: tuple[int, int], y: tuple[int, int], corners: Sequence[float]) -> Cell:
+    """Bilinear through the corners (x0,y0), (x0,y1), (x1,y0), (x1,y1)."""
+    c00, c01, c10, c11 = (c / ((x[1] - x[0]) * (y[1] - y[0])) for c in corners)
+    return (
+        c00 * x[1] * y[1] - c01 * x[1] * y[0] - c10 * x[0] * y[1] + c11 * x[0] * y[0],
+        -c00 * y[1] + c01 * y[0] + c10 * y[1] - c11 * y[0],
+        -c00 * x[1] + c01 * x[1] + c10 * x[0] - c11 * x[0],
+        c00 - c01 - c10 + c11,
+    )
+
+
+def _grid1(table: Mapping[str, Any], part: str, axis: str) -> tuple[list[int], list[float]]:
+    """Knots and seconds of a one-dimensional part."""
+    xs, ms = table[part][axis], table[part]["ms"]
+    _check_axis(part, axis, xs)
+    return xs, _seconds(part, ms, len(xs))
+
+
+def _grid2(
+    table: Mapping[str, Any], part: str, x: str, y: str
+) -> tuple[list[int], list[int], list[list[float]]]:
+    """Both axes and seconds of a two-dimensional part."""
+    xs, ys, ms = table[part][x], table[part][y], table[part]["ms"]
+    _check_axis(part, x, xs)
+    _check_axis(part, y, ys)
+    if len(ms) != len(xs):
+        raise ValueError(f"latency table: {part}.ms has {len(ms)} rows for {len(xs)} values of {x}")
+    return xs, ys, [_seconds(part, row, len(ys)) for row in ms]
+
+
+def _check_axis(part: str, axis: str, xs: Sequence[int]) -> None:
+    if len(xs) < 2 or any(b <= a for a, b in pairwise(xs)):
+        raise ValueError(f"latency table: {part}.{axis} must be at least two increasing numbers")
+
+
+def _seconds(part: str, ms: Sequence[float], n: int) -> list[float]:
+    if len(ms) != n or not all(math.isfinite(t) and t >= 0 for t in ms):
+        raise ValueError(f"latency table: {part}.ms must hold {n} times >= 0 per row")
+    return [t / 1e3 for t in ms]

@@ -1,0 +1,190 @@
+"""Latency tables: the published points, the decode line, the limits."""
+
+import json
+import math
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from systems.latency import (
+    ConstantLatency,
+    ScaledLatency,
+    TableLatency,
+    UnknownTable,
+    gpus,
+    load_table,
+    models,
+    read_table,
+    tables,
+)
+from vocabulary import GRID, INF, on_grid
+
+TABLES = {gpu: load_table("llama-3.1-8b", gpu) for gpu in ("a100", "h100")}
+MODELS = [
+    TABLES["a100"],
+    TABLES["h100"],
+    ConstantLatency(1.0),
+    ScaledLatency(TABLES["a100"], 1.07, 0.9),
+    ScaledLatency(ConstantLatency(0.02), 0.5, 0.1),
+]
+any_model = st.sampled_from(MODELS)
+batches = st.integers(1, 1500)
+contexts = st.integers(1, 400_000)
+prefill = st.tuples(st.integers(1, 70_000), st.integers(0, 300_000))
+
+# Milliseconds from aiconfigurator-core 0.12.0, rounded to what is printed here:
+# (gpu, prefills, decoding calls, context of each)
+POINTS = [
+    *[("a100", [], n, 1024, ms) for n, ms in [(1, 11.9), (8, 12.6), (32, 15.6), (128, 24.8), (256, 43.7)]],
+    *[("a100", [], n, 4096, ms) for n, ms in [(1, 12.2), (8, 14.7), (32, 25.1), (128, 56.4), (256, 105.8)]],
+    *[("h100", [], n, 1024, ms) for n, ms in [(1, 6.2), (8, 6.6), (32, 8.3), (128, 12.8), (256, 19.6)]],
+    *[("a100", [(n, 0)], 0, 0, ms) for n, ms in [(128, 14.5), (512, 36), (2048, 125), (8192, 557)]],
+    *[("h100", [(n, 0)], 0, 0, ms) for n, ms in [(128, 7.6), (512, 12), (2048, 43.5), (8192, 200)]],
+]
+
+
+def raw_table(gpu):
+    path = Path(__file__).parents[3] / "systems" / "latency" / "tables" / f"llama-3.1-8b_{gpu}.json"
+    return json.loads(path.read_text())
+
+
+@pytest.mark.parametrize(("gpu", "prefills", "n", "context", "ms"), POINTS)
+def test_reference_points_within_one_percent(gpu, prefills, n, context, ms):
+    assert TABLES[gpu].step(prefills, n, n * context) * 1e3 == pytest.approx(ms, rel=0.01)
+
+
+@pytest.mark.parametrize("gpu", ["a100", "h100"])
+def test_kv_blocks_follow_from_the_memory_recorded(gpu):
+    kv = raw_table(gpu)["kv"]
+    free = kv["memory_bytes"] * kv["memory_fraction"]
+    free -= kv["weights_bytes"] + kv["activation_bytes"] + kv["runtime_bytes"]
+    assert free // (kv["bytes_per_token"] * kv["block_tokens"]) == TABLES[gpu].kv_blocks == 27_062
+
+
+@pytest.mark.parametrize("gpu", ["a100", "h100"])
+def test_a_table_says_where_it_comes_from(gpu):
+    table = TABLES[gpu]
+    assert (table.model, table.gpu, table.max_model_len) == ("llama-3.1-8b", gpu, 131_072)
+    assert table.provenance["package"] == "aiconfigurator-core"
+    assert table.provenance["licence"] == "Apache-2.0"
+    assert len(table.digest) == 64
+
+
+@given(any_model, batches, contexts)
+def test_decode_line_is_the_step_bit_for_bit(model, n, context):
+    total = n * context
+    a, b, limit = model.decode_line(n, total)
+    assert limit > total
+    last = min(limit, total + 100_000)
+    for c in {total, (total + int(last)) // 2, math.ceil(last) - 1}:
+        assert on_grid(a + b * c) == model.step((), n, c)
+
+
+@given(any_model, batches, contexts, st.integers(0, 10**9))
+def test_decode_time_never_falls_as_contexts_grow(model, n, context, more):
+    shorter = model.step((), n, n * context)
+    assert 0 < shorter <= model.step((), n, n * context + more) + GRID  # two lines meet up to a rounding
+
+
+@given(any_model, st.lists(prefill, max_size=4), st.integers(0, 600), contexts)
+def test_steps_are_on_the_grid_and_do_not_depend_on_the_order_of_prefills(model, prefills, n, context):
+    if not prefills and not n:
+        prefills = [(1, 0)]
+    seconds = model.step(prefills, n, n * context)
+    assert 0 < seconds == on_grid(seconds)
+    assert seconds == model.step(prefills[::-1], n, n * context)
+
+
+@given(st.sampled_from(sorted(TABLES)), prefill, st.integers(1, 300), st.integers(1, 30_000))
+def test_a_mixed_step_takes_longer_than_its_attention_and_no_longer_than_two_steps(gpu, chunk, n, context):
+    table = TABLES[gpu]
+    both = table.step([chunk], n, n * context)
+    assert both > table.step([chunk], n, n) - GRID
+    assert both < 1.1 * (table.step([chunk], 0, 0) + table.step((), n, n * context))
+
+
+@pytest.mark.parametrize("gpu", ["a100", "h100"])
+def test_pickled_tables_answer_alike(gpu):
+    table = TABLES[gpu]
+    copy = pickle.loads(pickle.dumps(ScaledLatency(table, 1.1))).base
+    assert isinstance(copy, TableLatency)
+    assert (copy.digest, copy.name) == (table.digest, table.name)
+    assert copy.step([(77, 1234)], 9, 9 * 777) == table.step([(77, 1234)], 9, 9 * 777)
+
+
+def test_answers_do_not_depend_on_what_was_asked_before():
+    fresh = load_table("llama-3.1-8b", "a100")
+    asked = [((), 5, 900), ([(5, 5)], 0, 0), ([(64, 0)], 5, 900), ((), 5, 900)]
+    assert [fresh.step(*q) for q in asked] == [load_table("llama-3.1-8b", "a100").step(*q) for q in asked]
+
+
+def test_an_empty_step_has_no_duration():
+    with pytest.raises(ValueError, match="at least one call"):
+        TABLES["a100"].step((), 0, 0)
+
+
+def test_scaling_moves_every_step_alike():
+    base = TABLES["a100"]
+    scaled = ScaledLatency(base, 1.25, 2.0)
+    for query in [((), 8, 8192), ([(512, 0)], 0, 0), ([(512, 64)], 8, 8192)]:
+        assert scaled.step(*query) == pytest.approx(base.step(*query) * 1.25 + 0.002, abs=2 * GRID)
+
+
+@pytest.mark.parametrize(
+    ("scale", "extra"), [(0.0, 1.0), (-1.0, 1.0), (1.0, -0.1), (INF, 0.0), (math.nan, 0.0)]
+)
+def test_scaling_refuses_what_cannot_be_a_fit(scale, extra):
+    with pytest.raises(ValueError, match="need scale > 0"):
+        ScaledLatency(TABLES["a100"], scale, extra)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, INF, math.nan])
+def test_a_constant_step_takes_time(seconds):
+    with pytest.raises(ValueError):
+        ConstantLatency(seconds)
+
+
+def test_catalogue_lists_what_is_there():
+    assert {("llama-3.1-8b", "a100"), ("llama-3.1-8b", "h100")} <= set(tables())
+    assert "llama-3.1-8b" in models()
+    assert {"a100", "h100"} <= set(gpus())
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "hint"),
+    [
+        ("lama-3.1-8b", "a100", "unknown model, nearest: llama-3.1-8b"),
+        ("llama-3.1-8b", "a1000", "unknown GPU, nearest: a100"),
+        ("llama-3.1-8b", "zzz", "unknown GPU, nearest: a100, h100"),
+        ("../x", "a100", "unknown model"),
+    ],
+)
+def test_unknown_table_names_the_nearest(model, gpu, hint):
+    with pytest.raises(UnknownTable, match=hint):
+        load_table(model, gpu)
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value", "message"),
+    [
+        ("shared", "tokens", None, "field 'tokens' is missing"),
+        ("shared", "tokens", [2, 1], "shared.tokens must be at least two increasing numbers"),
+        ("logits", "ms", [1.0], "logits.ms must hold"),
+        ("decode_attention", "ms", [[1.0]], "decode_attention.ms has 1 rows"),
+        ("context_attention", "new", [1], "context_attention.new must be"),
+    ],
+)
+def test_a_broken_table_is_refused_by_file_and_field(tmp_path, part, field, value, message):
+    table = raw_table("a100")
+    if value is None:
+        del table[part][field]
+    else:
+        table[part][field] = value
+    path = tmp_path / "broken.json"
+    path.write_text(json.dumps(table))
+    with pytest.raises(ValueError, match=message) as error:
+        read_table(path)
+    assert str(path) in str(error.value)
