@@ -21,13 +21,14 @@ PACKAGES = ("agent-serving-bench", "numpy", "pandas", "pyarrow", "scipy", "pydan
 _SECRET = re.compile(r"(key|token|secret|password|passwd|credential|auth|bearer)s?$", re.IGNORECASE)
 _TOKENISH = re.compile(r"\b(sk-|hf_|ghp_|gho_|github_pat_|AKIA|xox[bap]-)[A-Za-z0-9_\-]{8,}")
 _URL_LOGIN = re.compile(r"(\w+://)[^/\s:@]+:[^/\s@]+@")
+_NUMBER = re.compile(r"[-+0-9.eE/]+")
 
 HIDDEN = "***"
 
 
 def redact(words: Sequence[str]) -> list[str]:
     """Command-line words with the values of ``--api-key X``, ``--x.token=X``, ``-p secret=X``
-    and well-known token shapes hidden. Numbers are never secrets (``token_scale=1/16``)."""
+    and well-known token shapes hidden. Numbers are no secrets (``max_tokens=16``)."""
     out: list[str] = []
     hide_next = False
     for word in words:
@@ -35,8 +36,8 @@ def redact(words: Sequence[str]) -> list[str]:
             out.append(HIDDEN)
             hide_next = False
             continue
-        name, equals, _ = word.partition("=")
-        secret = _SECRET.search(name.strip("-")) is not None
+        name, equals, value = word.partition("=")
+        secret = _SECRET.search(name.strip("-")) is not None and not _NUMBER.fullmatch(value)
         hide_next = secret and not equals and word.startswith("-")
         out.append(f"{name}={HIDDEN}" if secret and equals else _hide_shapes(word))
     return out

@@ -1,0 +1,171 @@
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bench import metrics
+from bench.checks import broken_rules, check
+from bench.errors import RuleBroken
+from bench.eventlog import from_memory
+from bench.summary import Context, describe, measure, pool
+from tests.unit.bench.rows import memory
+
+
+@pytest.fixture
+def run():
+    sink, totals = memory()
+    return from_memory(sink), [totals]
+
+
+def programs(arrive, end):
+    n = len(arrive)
+    return pd.DataFrame(
+        {
+            "program": range(n),
+            "t_arrive": arrive,
+            "t_end": end,
+            "outcome": ["finished"] * n,
+            "output_tokens": [10] * n,
+        }
+    )
+
+
+def test_throughput_over_the_busy_window(run):
+    tables, _ = run
+    got = metrics.throughput(tables.programs, tables.calls)
+    start, end = tables.programs.t_arrive.min(), tables.programs.t_end.max()
+    assert got["window_s"] == end - start
+    assert got["programs_per_s"] == 200 / (end - start)
+    assert got["output_tokens_per_s"] == pytest.approx(tables.calls.output_tokens.sum() / (end - start))
+
+
+def test_seconds_per_token_both_ways():
+    done = programs([0.0, 0.0], [10.0, 10.0])
+    done["output_tokens"] = [1, 19]
+    got = metrics.seconds_per_token(done)
+    assert got["mean_of_ratios"].value == pytest.approx((10 + 10 / 19) / 2)
+    assert got["ratio_of_means"].value == pytest.approx(1.0)
+
+
+def test_one_token_replies_have_no_tpot(run):
+    tables, _ = run
+    calls = tables.calls.copy()
+    calls["output_tokens"] = 1
+    got = metrics.call_latency(calls, tables.programs.program.tolist())
+    assert got["tpot"]["mean"].note == "no data"
+    assert got["ttft"]["mean"].value == pytest.approx((calls.t_first_token - calls.t_arrive).mean())
+
+
+def test_percentiles_of_calls_are_over_calls(run):
+    tables, _ = run
+    got = metrics.call_latency(tables.calls, tables.programs.program.tolist())["response"]["p95"]
+    assert got.value == pytest.approx(np.quantile(tables.calls.t_end - tables.calls.t_arrive, 0.95))
+
+
+def test_exec_shares_sum_to_one(run):
+    assert sum(metrics.exec_split(run[0].calls).values()) == pytest.approx(1.0)
+
+
+def test_preemptions_are_split_by_cause(run):
+    tables, _ = run
+    got = metrics.preemptions(tables.calls, tables.decisions)
+    assert got["total"] == got["displaced"] + got["evicted"] == tables.calls.preemptions.sum()
+
+
+def test_littles_law(run):
+    tables, _ = run
+    x = metrics.throughput(tables.programs, tables.calls)["programs_per_s"]
+    cycle = metrics.response(metrics.finished(tables.programs)).mean()
+    assert metrics.in_system(tables.programs) == pytest.approx(x * cycle)
+
+
+def test_backlog_is_the_time_average():
+    frame = programs([0.0, 1.0, 2.0, 10.0], [4.0, 5.0, 6.0, 11.0])
+    times, means, share = metrics.backlog(frame, bins=4)
+    assert times[0] == pytest.approx(3.0)
+    assert means == pytest.approx([3.0, 1.5, 0.0, 0.0])
+    assert share == pytest.approx(3.0)
+
+
+def test_trend_tells_steady_from_growing():
+    rng = np.random.default_rng(1)
+    arrive = np.cumsum(rng.exponential(1.0, 400))
+    assert metrics.trend(programs(arrive, arrive + rng.exponential(3.0, 400)))["verdict"] == "steady"
+    late = np.maximum.accumulate(arrive[0] + 1.5 * np.arange(1, 401))
+    assert metrics.trend(programs(arrive, late))["verdict"] == "growing"
+    assert metrics.trend(programs(arrive[:20], late[:20]))["verdict"] == "too short"
+
+
+def test_crowded_levels_warn():
+    assert "acts almost like FCFS" in metrics.crowded({"0": 0.95, "1": 0.05}, 8)
+    assert metrics.crowded({"0": 1.0}, 1) == ""
+    assert metrics.crowded({"0": 0.5, "1": 0.5}, 8) == ""
+
+
+def test_sum_rules_hold_on_consistent_rows(run):
+    tables, engines = run
+    assert broken_rules(tables, engines) == []
+    assert check(tables, engines) == len(tables.programs) + len(tables.calls)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "rule"),
+    [
+        ("programs", "cp_tool_s", "critical path"),
+        ("programs", "output_tokens", "calls' output_tokens"),
+        ("programs", "wait_s", "calls' wait_s"),
+        ("calls", "decode_s", "t_end - t_arrive of a call"),
+        ("calls", "reprefill_tokens", "engines' computed_prefill_tokens"),
+        ("calls", "preemptions", "engines' preemptions"),
+    ],
+)
+def test_each_sum_rule_catches_its_violation(run, table, column, rule):
+    tables, engines = run
+    frame = getattr(tables, table)
+    frame.loc[3, column] += 2**-30 if column.endswith("_s") else 1
+    with pytest.raises(RuleBroken, match="bug") as caught:
+        check(tables, engines)
+    assert rule in str(caught.value)
+
+
+def test_orphan_calls_are_caught(run):
+    tables, engines = run
+    tables.calls.loc[0, "program"] = 999
+    assert any("belongs to a program" in line for line in broken_rules(tables, engines))
+
+
+def test_summary_names_every_number_once(run):
+    tables, engines = run
+    got = measure(tables, Context(engines, 1000, optimum=0.9))
+    assert {
+        "program.response.p95",
+        "call.ttft.mean",
+        "kv.optimum",
+        "utilisation.busy",
+        "exec.reprefill",
+    } <= set(got)
+    assert got["kv.hit_rate"].value == pytest.approx(got["kv.hit_rate_all_admissions"].value)
+
+
+def test_several_seeds_are_pooled_with_t_intervals():
+    parts = []
+    for seed in range(4):
+        sink, totals = memory(seed=seed)
+        parts.append(describe(from_memory(sink), Context([totals], 1000)) | {"seed": seed})
+    got = pool(parts)
+    mean = got["metrics"]["program.response.mean"]
+    values = [p["metrics"]["program.response.mean"]["value"] for p in parts]
+    assert mean["value"] == pytest.approx(np.mean(values))
+    assert mean["method"] == "t over seeds"
+    assert got["outcomes"] == {"finished": 800}
+    assert any("exploratory" in w for w in got["warnings"])
+    assert math.isnan(got["metrics"]["program.response.p99"]["value"])
+
+
+def test_no_finished_program_is_no_crash():
+    sink, totals = memory(2)
+    for row in sink.programs:
+        row.outcome = "failed"
+    got = describe(from_memory(sink), Context([totals], 10))
+    assert got["metrics"]["program.response.mean"]["note"] == "no data"
