@@ -1,0 +1,63 @@
+"""Checks of knobs, with errors for the person who set them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vocabulary import INF
+
+UNITS = ("step", "s", "token")
+
+
+def number(name: str, value: object) -> float:
+    """``value`` as a float. Raises ValueError if it is none, or NaN."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        raise ValueError(f"{name} must be a number, got {value!r}")
+    return float(value)
+
+
+def at_least(name: str, value: object, least: float) -> float:
+    """``value`` as a float >= ``least``; infinity is fine."""
+    checked = number(name, value)
+    if checked < least:
+        raise ValueError(f"{name} must be at least {least:g}, got {value!r}")
+    return checked
+
+
+def one_of(name: str, value: object, choices: Sequence[str]) -> str:
+    """``value`` if it is one of ``choices``."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+    return value
+
+
+def flag(name: str, value: object) -> bool:
+    """``value`` if it is True or False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, got {value!r}")
+    return value
+
+
+def positives(name: str, values: object) -> tuple[float, ...]:
+    """A list of numbers > 0, infinity included."""
+    if isinstance(values, int | float) and not isinstance(values, bool):
+        values = (values,)
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise ValueError(f"{name} must be a list of numbers, got {values!r}")
+    checked = tuple(number(f"{name}[{i}]", v) for i, v in enumerate(values))
+    for i, v in enumerate(checked):
+        if v <= 0.0:
+            raise ValueError(f"{name}[{i}] must be greater than 0, got {values[i]!r}")
+    return checked
+
+
+def increasing(name: str, values: object) -> tuple[float, ...]:
+    """Positive numbers, each larger than the one before (infinity may repeat)."""
+    checked = positives(name, values)
+    for i in range(1, len(checked)):
+        low, high = checked[i - 1], checked[i]
+        if high <= low and high != INF:
+            raise ValueError(
+                f"{name} must increase, but {name}[{i}] = {high:g} is not above {name}[{i - 1}] = {low:g}"
+            )
+    return checked
