@@ -1,0 +1,288 @@
+"""Our scheduling policies inside vLLM's V1 Scheduler (docs/engine.md, docs/vllm.md).
+
+    python -m vllm.entrypoints.openai.api_server --scheduling-policy priority
+        --scheduler-cls systems.vllm_host.scheduler.PolicyScheduler
+        --additional-config '{"scheduler": "atlas", "knobs": {}, "preemption": "recompute"}'
+
+vLLM has no stable scheduler API: this is written against 0.32, and overrides
+``__init__``, ``add_request``, ``schedule``, ``update_from_output``,
+``_preempt_request`` and ``_free_request`` only.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.scheduler import Scheduler as VllmScheduler
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request, RequestStatus
+
+from systems.protocols import Scheduler
+from systems.vllm_host.accounts import Account
+from systems.vllm_host.callers import Callers
+from systems.vllm_host.options import HostOptions
+from systems.vllm_host.plan import HoldPlan, Plan, growth
+from vocabulary import Call, Decision, Finished, Snapshot, blocks_for, on_grid
+
+Clock = Callable[[], float]
+
+
+class Scheduled(NamedTuple):
+    """A call's part in a step: ``computed`` tokens were in its KV, ``tokens`` more are scheduled."""
+
+    request: Request
+    account: Account
+    computed: int
+    tokens: int
+    emits: bool
+
+
+class InFlight(NamedTuple):
+    """A step from ``schedule`` to ``update_from_output``."""
+
+    start: float
+    batch: list[Scheduled]
+    preempted: tuple[int, ...]
+
+
+def _since(origin: float) -> Clock:
+    """Seconds since ``origin`` of ``time.monotonic``, on the time grid."""
+    return lambda: on_grid(time.monotonic() - origin)
+
+
+class PolicyMixin:
+    """Carries a ``systems.protocols.Scheduler`` in a V1 scheduler class.
+
+    ``policy``, ``clock`` (seconds on the time grid) and ``options`` are given
+    by tests and by the virtual engine; in a server they come from
+    ``--additional-config`` and from ``time.monotonic``. Raises ValueError if
+    vLLM does not run with ``--scheduling-policy priority``.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        policy: Scheduler | None = None,
+        clock: Clock | None = None,
+        options: HostOptions | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        if self.scheduler_config.policy != "priority":
+            raise ValueError("this scheduler class needs vLLM's --scheduling-policy priority")
+        self.options = options or HostOptions.parse(self.vllm_config.additional_config)
+        self.carried: Scheduler = policy or self.options.build_scheduler()
+        self.now: Clock = clock or _since(time.monotonic())
+        self.accounts: dict[str, Account] = {}
+        self.held: dict[str, Request] = {}
+        self.in_flight: deque[InFlight] = deque()
+        self.by_seq: dict[int, Request] = {}
+        self.decisions: list[Decision] = []
+        self.tally: Counter[str] = Counter()  # decisions by rule, recorded or not
+        self.on_close: Callable[[Account], None] = lambda account: None
+        self._callers = Callers()
+        self._preempted: list[int] = []
+        self._displacing = False
+        self._last_end = 0.0
+        self._log = self.options.open_log()
+
+    # Calls in and out
+
+    def add_request(self, request: Request) -> None:
+        """vLLM's entry: who calls is in ``sampling_params.extra_args``; without it, a one-shot program."""
+        if request.request_id in self.accounts:  # a further chunk of a streaming request
+            super().add_request(request)
+            return
+        extra = getattr(request.sampling_params, "extra_args", None) or {}
+        call, snap, one_shot = self._callers.identify(extra, request.num_prompt_tokens)
+        self.submit(request, call, snap, self.now(), one_shot)
+
+    def submit(self, request: Request, call: Call, snap: Snapshot, now: float, one_shot: bool = False) -> None:
+        """Take ``request`` in as ``call``, which arrived at ``now``."""
+        slot = self.carried.arrive(call, snap, now)
+        row = Finished(call, self.options.engine, now, level=slot.level)
+        account = Account(row, slot, self.carried.unit, one_shot)
+        account.waits.append((now, "arrive"))
+        self.accounts[request.request_id] = account
+        self.by_seq[call.seq] = request
+        request.priority = account.order
+        super().add_request(request)
+        self._decide(now, account, "arrive", slot.key)
+
+    def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+        result = super()._free_request(request, *args, **kwargs)
+        self.held.pop(request.request_id, None)
+        account = self.accounts.pop(request.request_id, None)
+        if account is not None:
+            aborted = request.status in (RequestStatus.FINISHED_ABORTED, RequestStatus.FINISHED_ERROR)
+            self._close(request, account, aborted)
+        return result
+
+    def _close(self, request: Request, account: Account, aborted: bool) -> None:
+        now, call = self.now(), account.call
+        del self.by_seq[call.seq]
+        usage = account.close(request.num_output_tokens, aborted, now)
+        self._decide(now, account, "abort" if aborted else "finish", usage.served)
+        (self.carried.abort if aborted else self.carried.finish)(call, usage, now)
+        if account.one_shot:
+            self.carried.end(call.program, now)
+        self.on_close(account)
+        if self._log is not None:
+            self._log.write(json.dumps(account.as_dict(request.request_id)) + "\n")
+
+    # A step
+
+    def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
+        """One boundary: promotions, displacement, then vLLM's own step over the visible calls."""
+        now = self.now()
+        self._preempted = []
+        self._promote(now)
+        self.running = [r for r in self.running if r.request_id not in self.held]
+        self._displacing = True
+        (HoldPlan if self.options.preemption == "hold" else Plan)(self).run()
+        self._displacing = False
+        output = super().schedule(*args, **kwargs)
+        self.running.extend(self.held.values())
+        batch = self._batch(output, now)
+        self.in_flight.append(InFlight(now, batch, tuple(self._preempted)))
+        return output
+
+    def update_from_output(self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput) -> Any:
+        """The end of a step: charge its batch, let vLLM finish calls, then expire quanta."""
+        step = self.in_flight.popleft()
+        now = self.now()
+        seconds = now - max(step.start, self._last_end)  # steps overlap under async scheduling
+        for part in step.batch:
+            part.account.charge(part.tokens, seconds, part.emits, now)
+        outputs = super().update_from_output(scheduler_output, model_runner_output)
+        self._last_end = now
+        if step.batch:
+            self._expire(now)
+        return outputs
+
+    def _batch(self, output: SchedulerOutput, now: float) -> list[Scheduled]:
+        batch = []
+        for request_id, tokens in output.num_scheduled_tokens.items():
+            request, account = self.requests[request_id], self.accounts[request_id]
+            computed = request.num_computed_tokens - tokens
+            if not account.in_batch:
+                self._admitted(account, computed, now)
+            batch.append(Scheduled(request, account, computed, tokens, not request.is_prefill_chunk))
+        return batch
+
+    def _admitted(self, account: Account, cached: int, now: float) -> None:
+        account.admit(cached, now)
+        self._started(account, cached, now)
+
+    def _started(self, account: Account, value: int, now: float) -> None:
+        self._decide(now, account, "admit", value)
+        if self.carried.tracks_wait:
+            self.carried.start(account.call, now)
+
+    def _expire(self, now: float) -> None:
+        for request in self.running:
+            account = self.accounts[request.request_id]
+            if account.quantum_used and request.request_id not in self.held:
+                slot = self.carried.expire(account.call, account.row.served, now)
+                account.expire(slot)
+                request.priority = account.order
+                self._decide(now, account, "expire", slot.key)
+
+    def _promote(self, now: float) -> None:
+        if not self.carried.tracks_wait or self.carried.next_due() > now:
+            return
+        due = [(self.by_seq[call.seq], slot) for call, slot in self.carried.due(now)]
+        queued = {r for r, _ in due if r.request_id not in self.held}
+        self.waiting.remove_requests(queued)  # before its order changes: it is a heap
+        for request, slot in due:
+            account = self.accounts[request.request_id]
+            account.promote(slot)
+            request.priority = account.order
+            self._decide(now, account, "promote", slot.key)
+            if request in queued:
+                self.waiting.add_request(request)
+
+    # Leaving the batch
+
+    def _preempt_request(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super()._preempt_request(request, *args, **kwargs)
+        if self.accounts[request.request_id].in_batch:
+            self._left(request, "displace" if self._displacing else "evict", "preempt")
+
+    def displace(self, request: Request) -> None:
+        """Preempt a running call before the step: its KV is given up (the cache may keep it)."""
+        self.running.remove(request)
+        self._preempt_request(request, time.monotonic())
+        self.prev_step_scheduled_req_ids.discard(request.request_id)
+
+    def hold(self, request: Request) -> None:
+        """Take a running call out of the batch with its KV."""
+        self.running.remove(request)
+        self.held[request.request_id] = request
+        self._left(request, "displace", "hold")
+
+    def resume(self, request: Request) -> None:
+        """Put a held call back, as the last of the running."""
+        del self.held[request.request_id]
+        self.running.append(request)
+        account, now = self.accounts[request.request_id], self.now()
+        account.resume(now)
+        self._started(account, request.num_computed_tokens, now)
+
+    def evict(self, request: Request) -> None:
+        """Take a held call's KV: it waits for a new admission."""
+        del self.held[request.request_id]
+        self._preempt_request(request, time.monotonic())
+        self.prev_step_scheduled_req_ids.discard(request.request_id)
+        account, now = self.accounts[request.request_id], self.now()
+        account.waits.append((now, "preempt"))
+        self._preempted.append(account.call.seq)
+        self._decide(now, account, "evict", 0)
+
+    def _left(self, request: Request, rule: str, how: str) -> None:
+        account, now = self.accounts[request.request_id], self.now()
+        account.leave(how, now)
+        self._preempted.append(account.call.seq)
+        self._decide(now, account, rule, 0)
+        if self.carried.tracks_wait:
+            self.carried.stop(account.call, account.usage(now), now)
+
+    # What a plan asks
+
+    def free_blocks(self) -> int:
+        """Blocks nobody uses, cached ones included."""
+        return self.kv_cache_manager.block_pool.get_num_free_blocks()
+
+    def tokens_left(self, request: Request) -> int:
+        """Tokens a running call wants in its next step."""
+        return request.num_tokens_with_spec + request.num_output_placeholders - request.num_computed_tokens
+
+    def blocks_needed(self, request: Request) -> tuple[int, int]:
+        """(free blocks that admitting it whole takes, tokens the prefix cache has of it)."""
+        blocks, hit_tokens, *_ = self.kv_cache_manager.get_computed_blocks(request)
+        in_use = sum(block.ref_cnt > 0 for block in blocks.blocks[0])
+        return blocks_for(request.num_tokens) - in_use, hit_tokens
+
+    def growth(self, request: Request, tokens: int) -> int:
+        """New blocks a call that has KV needs for ``tokens`` more tokens."""
+        held = len(self.kv_cache_manager.get_blocks(request.request_id).blocks[0])
+        return growth(request.num_computed_tokens, tokens, held)
+
+    def may_be_admitted(self, request: Request) -> bool:
+        """Not blocked by vLLM itself (a grammar that compiles, a remote KV transfer)."""
+        return not self._is_blocked_waiting_status(request.status)
+
+    def _decide(self, now: float, account: Account, rule: str, value: float) -> None:
+        self.tally[rule] += 1
+        if self.options.record_decisions:
+            seq, level = account.call.seq, account.slot.level
+            self.decisions.append(Decision(now, self.options.engine, seq, rule, level, value))
+
+
+class PolicyScheduler(PolicyMixin, VllmScheduler):
+    """vLLM's synchronous V1 scheduler with our policy inside."""
