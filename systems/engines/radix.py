@@ -1,0 +1,272 @@
+"""Paged KV with a prefix cache kept as extents, exact to the block.
+
+vLLM keeps a hash per block; here a run of blocks with one history is one
+node of a radix tree, so a multi-turn program costs O(1) nodes a call. The
+result is the same block for block: free order, eviction order (least
+recently freed first, tail first), in-use hits, and duplicates, which vLLM
+does not merge: equal blocks are *twins*, and look-ups find the oldest alive.
+
+A run is split where a hit ends inside it; the lower part keeps its identity
+(its place in the free queue, its holders), the upper part is new. A holder
+remembers where its run began, so releasing also releases the upper parts.
+"""
+
+from __future__ import annotations
+
+from vocabulary import BLOCK
+
+BlockKey = tuple[int, ...]
+
+
+class Run:
+    """Blocks ``start .. start+n-1`` of the token sequence (ids, ends), all used alike.
+
+    ``refs`` calls hold it; 0 means idle: evictable, linked in the free queue.
+    ``home[key]`` is where look-ups find it (or its oldest living twin).
+    """
+
+    __slots__ = ("above", "children", "dead", "ends", "home", "ids", "key", "n", "next",
+                 "prev", "refs", "start", "twins")  # fmt: skip
+
+    def __init__(self, ids: list[int], ends: list[int], start: int, n: int) -> None:
+        self.ids = ids
+        self.ends = ends
+        self.start = start
+        self.n = n
+        self.refs = 1
+        self.dead = False
+        self.children: dict[BlockKey, Run] = {}
+        self.twins: list[Run] | None = None
+        self.above: Run | None = None
+        self.home: dict[BlockKey, Run]
+        self.key: BlockKey
+        self.prev: Run
+        self.next: Run
+
+
+Held = tuple[Run, int]
+"""(run, first block of it that is held)."""
+Path = list[tuple[Run, int]]
+"""(run, leading blocks of it that match), root first."""
+
+
+def block_key(ids: list[int], ends: list[int], i: int, token: int) -> BlockKey:
+    """The content of the block that starts at ``token``, which lies in segment ``i``."""
+    begin = ends[i - 1] if i else 0
+    last = token + BLOCK
+    if ends[i] >= last:
+        return (ids[i], token - begin)
+    parts = [ids[i], token - begin]
+    while ends[i] < last:
+        parts.append(ends[i] - token)
+        i += 1
+        parts.append(ids[i])
+    return tuple(parts)
+
+
+def segment_at(ends: list[int], token: int, i: int = 0) -> int:
+    """Index of the segment that holds ``token``, searched from ``i`` on."""
+    while ends[i] <= token:
+        i += 1
+    return i
+
+
+class RadixKV:
+    """``total`` blocks: in use, idle (free but cached), or plain free."""
+
+    __slots__ = ("caching", "evicted", "idle", "plain", "queue", "root", "total")
+
+    def __init__(self, total: int, caching: bool = True) -> None:
+        self.total = total
+        self.plain = total
+        self.idle = 0
+        self.evicted = 0
+        self.caching = caching
+        self.root: dict[BlockKey, Run] = {}
+        self.queue = Run([], [], 0, 0)  # sentinel of the free queue: next = evicted first
+        self.queue.prev = self.queue.next = self.queue
+
+    def free(self) -> int:
+        """Blocks an allocation may take."""
+        return self.plain + self.idle
+
+    def match(self, ids: list[int], ends: list[int], cap: int) -> tuple[Path, int, int]:
+        """Longest cached prefix of at most ``cap`` blocks: (path, blocks, blocks of it in use)."""
+        path: Path = []
+        pos = used = i = 0
+        home = self.root
+        while pos < cap:
+            token = pos * BLOCK
+            i = segment_at(ends, token, i)
+            run = home.get(block_key(ids, ends, i, token))
+            if run is None or run.dead:
+                break
+            m = self._agree(run, ids, ends, i, token, min(run.n, cap - pos))
+            path.append((run, m))
+            pos += m
+            if run.refs:
+                used += m
+            if m < run.n:
+                break
+            home = run.children
+        return path, pos, used
+
+    @staticmethod
+    def _agree(run: Run, ids: list[int], ends: list[int], i: int, token: int, n: int) -> int:
+        """How many of the first ``n`` blocks of ``run`` have this content; the first does."""
+        if n == 1:
+            return 1
+        limit = token + n * BLOCK
+        rids, rends = run.ids, run.ends
+        if rids is ids:
+            return n
+        end = ends[i - 1] if i else 0
+        while end < limit:
+            if rids[i] != ids[i]:
+                break
+            end = ends[i]
+            if rends[i] != end:
+                end = min(end, rends[i])
+                break
+            i += 1
+        return (min(end, limit) - token) // BLOCK
+
+    def hold(self, path: Path) -> list[Held]:
+        """Take the hit blocks into use."""
+        chain: list[Held] = []
+        for run, m in path:
+            if m < run.n:
+                run = self._split(run, m)
+            if run.refs == 0:
+                self._unlink(run)
+                self.idle -= run.n
+            run.refs += 1
+            chain.append((run, run.start))
+        return chain
+
+    def take(self, blocks: int) -> None:
+        """Allocate ``blocks`` (at most ``free()``): plain ones first, then the oldest idle."""
+        if blocks <= self.plain:
+            self.plain -= blocks
+            return
+        blocks -= self.plain
+        self.plain = 0
+        self.idle -= blocks
+        self.evicted += blocks
+        head = self.queue
+        while blocks:
+            run = head.next
+            if run.n > blocks:
+                run.n -= blocks
+                run.children.clear()
+                return
+            blocks -= run.n
+            self._unlink(run)
+            self._forget(run)
+
+    def cache(self, chain: list[Held], ids: list[int], ends: list[int], have: int, end: int) -> None:
+        """Enter blocks ``have .. end-1`` of the sequence, held by the owner of ``chain``.
+
+        ``have`` blocks are held through ``chain`` already.
+        """
+        if end <= have or not self.caching:
+            return
+        i = 0
+        while have < end:
+            token = have * BLOCK
+            i = segment_at(ends, token, i)
+            last = chain[-1][0] if chain else None
+            home = last.children if last is not None else self.root
+            key = block_key(ids, ends, i, token)
+            there = home.get(key)
+            if there is None:
+                if last is not None and last.refs == 1 and not home and last.twins is None:
+                    last.ids, last.ends = ids, ends
+                    last.n += end - have
+                    return
+                self._enter(chain, home, key, Run(ids, ends, have, end - have))
+                return
+            run = Run(ids, ends, have, 1)
+            run.children = self._beside(there, run)
+            if not there.dead:
+                run.home, run.key = home, key
+                chain.append((run, have))
+            else:
+                self._enter(chain, home, key, run)
+            have += 1
+
+    def release(self, chain: list[Held]) -> None:
+        """Give the blocks held through ``chain`` back, tail first."""
+        tail = self.queue
+        for run, start in reversed(chain):
+            while True:
+                run.refs -= 1
+                if run.refs == 0:
+                    self.idle += run.n
+                    before = tail.prev
+                    run.prev, run.next = before, tail
+                    before.next = tail.prev = run
+                if run.start <= start:
+                    break
+                assert run.above is not None
+                run = run.above
+
+    @staticmethod
+    def _enter(chain: list[Held], home: dict[BlockKey, Run], key: BlockKey, run: Run) -> None:
+        run.home, run.key = home, key
+        home[key] = run
+        chain.append((run, run.start))
+
+    def _beside(self, there: Run, run: Run) -> dict[BlockKey, Run]:
+        """Make ``run`` a twin of the one block ``there``; returns the children they share."""
+        if there.dead:
+            return there.children
+        if there.n > 1:
+            there = self._split(there, 1)
+        if there.twins is None:
+            there.twins = [there]
+        there.twins.append(run)
+        run.twins = there.twins
+        return there.children
+
+    def _split(self, run: Run, m: int) -> Run:
+        """Cut ``run`` after ``m`` blocks; returns the new upper part.
+
+        An idle upper part is linked right behind the lower one (it is evicted
+        later), which is where it was.
+        """
+        upper = Run(run.ids, run.ends, run.start, m)
+        upper.refs = run.refs
+        upper.home, upper.key, upper.above = run.home, run.key, run.above
+        upper.home[upper.key] = upper
+        run.start += m
+        run.n -= m
+        run.above = upper
+        run.home = upper.children
+        token = run.start * BLOCK
+        run.key = block_key(run.ids, run.ends, segment_at(run.ends, token), token)
+        run.home[run.key] = run
+        if run.refs == 0:
+            after = run.next
+            upper.prev, upper.next = run, after
+            run.next = after.prev = upper
+        return upper
+
+    @staticmethod
+    def _unlink(run: Run) -> None:
+        run.prev.next = run.next
+        run.next.prev = run.prev
+
+    @staticmethod
+    def _forget(run: Run) -> None:
+        """An evicted run leaves the tree; a hole stays while blocks below it live on."""
+        twins = run.twins
+        if twins is not None:
+            twins.remove(run)
+            run.home[run.key] = twins[0]
+            if len(twins) == 1:
+                twins[0].twins = None
+        elif run.n == 1 and run.children:
+            run.dead = True
+        else:
+            del run.home[run.key]

@@ -1,0 +1,51 @@
+"""A call inside the simulated engine."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from systems.engines.radix import Held
+from vocabulary import INF, Body, Call, Finished, Slot
+
+Order = tuple[int, float, int]
+"""(level, key, call.seq): smaller runs first."""
+
+WAITING, RUNNING, GONE = 0, 1, 2
+
+
+class Request:
+    """State of one call; the fields of a decoding one are implied, not updated.
+
+    ``tokens``: prompt and replies so far; while decoding, as of step ``g0``.
+    ``computed``: tokens with KV while prefilling. ``tree``: leading blocks
+    held through ``chain`` (full, cached). ``limit``: total service at which
+    the slot's quantum is used up. ``g_in``/``t_in``: step and time since which
+    participation is not yet booked in ``row``. ``number``: order of admission.
+    """
+
+    __slots__ = ("call", "chain", "computed", "decoded", "decoding", "ends", "expire_at",
+                 "finish_at", "g0", "g_in", "ids", "limit", "number", "order", "output",
+                 "row", "slot", "state", "t_in", "tokens", "tree")  # fmt: skip
+
+    def __init__(self, call: Call, body: Body, row: Finished, slot: Slot) -> None:
+        self.call = call
+        self.row = row
+        self.slot = slot
+        self.order: Order = (slot.level, slot.key, call.seq)
+        self.limit = slot.quantum
+        self.output = body.output_tokens
+        ids = [s[0] for s in body.prompt]
+        ends = list(accumulate([s[1] for s in body.prompt]))
+        ids.append(body.output_id)
+        ends.append(ends[-1] + body.output_tokens)
+        self.ids = ids
+        self.ends = ends
+        self.tokens = call.prompt_tokens
+        self.computed = self.tree = self.decoded = 0
+        self.chain: list[Held] = []
+        self.state = WAITING
+        self.decoding = False
+        self.g_in = self.g0 = self.number = 0
+        self.t_in = 0.0
+        self.finish_at: float = INF
+        self.expire_at: float = INF

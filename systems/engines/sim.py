@@ -1,0 +1,256 @@
+"""The simulated engine: vLLM V1's rules (docs/engine.md), lazily decoded.
+
+A decoding call is not touched per token. The engine counts steps (``g``); a
+call's context is its context at the end of its prefill plus the steps since;
+its finish and its quantum are keys in heaps of step numbers; the steps at
+which it needs a new block are its phase modulo 16; the sum of contexts is kept
+incrementally. A run of pure decode steps costs one addition a step, everything
+else O(changes). ``reference`` does the same one step at a time, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from heapq import heappop, heappush
+
+from systems.engines.batch import Batch
+from systems.engines.displacement import displace
+from systems.engines.request import Request
+from systems.engines.tight import tight_step
+from vocabulary import BLOCK, INF, EngineView, Finished, Step, blocks_for
+
+_ROUND = 1.5 * 2.0**22  # vocabulary.on_grid, inlined where it runs once a step
+
+
+class SimEngine(Batch):
+    """One engine on virtual time (systems.protocols.Engine)."""
+
+    name = "sim"
+
+    # -- the host's side -------------------------------------------------------------
+
+    def clock(self) -> float:
+        """Start of the next step; INF when idle."""
+        return self.t if self.calls else INF
+
+    def results_at(self) -> float:
+        """End of the last step run."""
+        return self.t
+
+    def horizon(self) -> float:
+        """No call finishes before this, if nothing is submitted or aborted."""
+        if not self.calls:
+            return INF
+        if self.n_waiting or self.partial is not None or not self.finishing:
+            return self.t
+        k = self.finishing[0][0] - self.g  # a stale entry only makes this earlier
+        if k <= 1 or self.kv.free() < (k // BLOCK + 1) * self.n:
+            return self.t
+        a, b, _ = self.latency.decode_line(self.n, self.ctx)
+        return self.t + k * ((a + b * self.ctx + _ROUND) - _ROUND)
+
+    def advance(self, until: float) -> list[Finished]:
+        """Run steps that start before ``until``, up to the first that finishes calls."""
+        while self.calls and self.t < until:
+            done = self._boundary(until)
+            if done:
+                return done
+        return []
+
+    def end_program(self, program: int, now: float) -> None:
+        """Forget a program's row."""
+        self.scheduler.end(program, now)
+
+    def view(self) -> EngineView:
+        """What a router sees."""
+        return EngineView(self.id, True, len(self.calls), self.kv.total - self.kv.free(), self.kv.total)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    # -- one boundary and the step(s) behind it --------------------------------------
+
+    def _boundary(self, until: float) -> list[Finished]:
+        if self.n_waiting:
+            if self.scheduler.tracks_wait and self.scheduler.next_due() <= self.t:
+                self._promote()
+            displace(self)
+        budget = self.config.max_num_batched_tokens - self.n
+        need = self.phase[self.g & 15]
+        prefills: list[tuple[int, int]] = []
+        partial = self.partial
+        if partial is None:
+            if need > self.kv.plain and need > self.kv.free():
+                return tight_step(self)
+            self.kv.take(need)
+        else:
+            chunk = min(partial.tokens - partial.computed, budget)
+            more = blocks_for(partial.computed + chunk) - blocks_for(partial.computed)
+            if need + more > self.kv.free():
+                return tight_step(self)
+            self.kv.take(need)
+            self.schedule_chunk(partial, chunk, prefills)
+            budget -= chunk
+        if self.n_waiting:
+            self._admit(budget, prefills)
+        if prefills:
+            self.run_mixed(prefills, self.n, self.ctx, self.running_calls())
+            self.start_decoding()
+        else:
+            self._decode(until)
+        return self.end_of_step()
+
+    def _admit(self, budget: int, prefills: list[tuple[int, int]]) -> None:
+        """Admit waiting calls in order; stop at the first that does not fit."""
+        kv, seqs = self.kv, self.config.max_num_seqs
+        while budget > 0 and len(self.running) < seqs:
+            request = self.head()
+            if request is None:
+                return
+            tokens = request.tokens
+            path, hit, used = kv.match(request.ids, request.ends, (tokens - 1) // BLOCK)
+            if blocks_for(tokens) - used > kv.free():
+                return
+            heappop(self.waiting)
+            self.n_waiting -= 1
+            request.chain = kv.hold(path)
+            request.tree = hit
+            request.computed = hit * BLOCK
+            self.enter(request)
+            chunk = min(tokens - request.computed, budget)
+            budget -= chunk
+            self.schedule_chunk(request, chunk, prefills)
+
+    def run_mixed(self, prefills: list[tuple[int, int]], n: int, ctx: int, given: Container[Request]) -> None:
+        """One step with prefills, or one in which only the calls in ``given`` take part.
+
+        ``n`` calls decode with ``ctx`` tokens of context in all.
+        """
+        dt = self.latency.step(prefills, n, ctx)
+        if self.config.record_steps:
+            self._record_step(dt, [p[0] for p in prefills], given)
+        total = self.total
+        total["busy_s"] += dt
+        total["decode_tokens"] += n
+        total["kv_block_seconds"] += (self.kv.total - self.kv.free()) * dt
+        for chunk, _ in prefills:
+            total["computed_prefill_tokens"] += chunk
+        self.t += dt
+        self.g += 1
+        self.ctx += n
+        if self.partial is not None and self.scheduler.unit == "token":
+            self.arm(self.partial)
+
+    def start_decoding(self) -> None:
+        """Calls whose prefill ended with this step emit a token and decode from now on."""
+        g, t = self.g, self.t
+        for request in self.completing:
+            row = request.row
+            if row.preemptions:
+                row.reprefill_s += t - request.t_in
+            else:
+                row.prefill_s += t - request.t_in
+            if row.t_first_token == INF:
+                row.t_first_token = t
+            request.t_in = t
+            request.decoding = True
+            request.tokens += 1
+            request.g0 = g
+            self.n += 1
+            self.ctx += request.tokens
+            self.phase[(g + 1 - request.tokens) & 15] += 1
+            request.finish_at = g + request.ends[-1] - request.tokens
+            heappush(self.finishing, (request.finish_at, request.number, request))
+            if self.scheduler.unit == "token" and request.limit != INF:
+                self.arm(request)
+        self.completing.clear()
+
+    def _decode(self, until: float) -> None:
+        """Pure decode steps until something changes. The first one has its blocks already."""
+        g, n, t, ctx = self.g, self.n, self.t, self.ctx
+        if not n:
+            raise RuntimeError(f"engine {self.id}: calls wait at {t} s and none can run")
+        k, stop = self._steps_ahead(until)
+        start, left, used = t, k, self.kv.total - self.kv.free()
+        while left and t < stop:
+            a, b, limit = self.latency.decode_line(n, ctx)
+            while left and t < stop and ctx < limit:
+                t += (a + b * ctx + _ROUND) - _ROUND
+                ctx += n
+                left -= 1
+        k -= left
+        if self.config.record_steps:
+            self._record_step(t - start, (), self.running_calls())
+        if k > 1:
+            self.kv.take(self._blocks_ahead(k))
+        total = self.total
+        total["busy_s"] += t - start
+        total["decode_tokens"] += k * n
+        used += self.kv.total - self.kv.free()
+        total["kv_block_seconds"] += 0.5 * used * (t - start)
+        self.g = g + k
+        self.t, self.ctx = t, ctx
+
+    def _steps_ahead(self, until: float) -> tuple[int, float]:
+        """(steps, time) after which decoding must stop to look again."""
+        g, finishing, expiring = self.g, self.finishing, self.expiring
+        while finishing[0][2].finish_at != finishing[0][0]:
+            heappop(finishing)
+        k = finishing[0][0] - g
+        stop = until
+        while expiring and expiring[0][2].expire_at != expiring[0][0]:
+            heappop(expiring)
+        if expiring:
+            if self.scheduler.unit == "s":
+                stop = min(stop, expiring[0][0])
+            else:
+                k = min(k, expiring[0][0] - g)
+        if self.n_waiting and self.scheduler.tracks_wait:
+            stop = min(stop, self.scheduler.next_due())
+        if self.config.record_steps:
+            k = 1
+        free = self.kv.free()
+        if ((k + 14) // BLOCK) * self.n > free and self._blocks_ahead(int(k)) > free:
+            k = self._last_fitting(free)
+        return int(k), stop
+
+    def _blocks_ahead(self, k: int) -> int:
+        """Blocks that decode steps 1 .. k-1 from here need (step 0 has its own)."""
+        whole, rest = divmod(k - 1, BLOCK)
+        blocks = whole * self.n
+        g, phase = self.g, self.phase
+        for i in range(1, rest + 1):
+            blocks += phase[(g + i) & 15]
+        return blocks
+
+    def _last_fitting(self, free: int) -> int:
+        """The number of steps whose blocks fit into ``free``."""
+        k = max(1, free // self.n * BLOCK)
+        while self._blocks_ahead(k + 1) <= free:
+            k += 1
+        return k
+
+    # -- the end of a step -----------------------------------------------------------
+
+    def end_of_step(self) -> list[Finished]:
+        """Finish what is done, then expire quanta; rows in batch order."""
+        g, finishing, done = self.g, self.finishing, []
+        while finishing and finishing[0][0] <= g:
+            at, _, request = heappop(finishing)
+            if request.finish_at == at:
+                done.append(self.finish(request))
+        expiring = self.expiring
+        if expiring and expiring[0][0] <= (self.t if self.scheduler.unit == "s" else g):
+            self._expire()
+        return done
+
+    def _record_step(self, dt: float, chunks: Iterable[int], given: Container[Request]) -> None:
+        """Note the batch of this step: prefilling calls take their tokens from ``chunks``."""
+        tokens = iter(chunks)
+        batch = tuple(
+            (seq, 1 if request.decoding else next(tokens))
+            for seq, request in self.running.items()
+            if request in given
+        )
+        self.steps.append(Step(self.t, dt, batch, tuple(self.preempted)))
+        self.preempted.clear()

@@ -1,0 +1,83 @@
+"""A step in which KV blocks run out: vLLM's reactive preemption, call by call."""
+
+from __future__ import annotations
+
+from heapq import heappush
+from typing import TYPE_CHECKING
+
+from systems.engines.request import RUNNING, Request
+from vocabulary import INF, Finished, blocks_for
+
+if TYPE_CHECKING:
+    from systems.engines.sim import SimEngine
+
+
+def tight_step(engine: SimEngine) -> list[Finished]:
+    """Schedule the running in order, preempting the worst while blocks are short; run the step.
+
+    Nobody is admitted in such a step. Calls after one that preempted itself get nothing.
+    """
+    prefills: list[tuple[int, int]] = []
+    given = _schedule_running(engine, prefills)
+    if not given:
+        return []
+    n = ctx = 0
+    for request in given:
+        if request.decoding:
+            n += 1
+            ctx += request.tokens + engine.g - request.g0
+    stalled = [r for r in engine.running.values() if r not in given]
+    before = engine.t
+    engine.run_mixed(prefills, n, ctx, given)
+    for request in stalled:
+        _stall(engine, request, engine.t - before)
+    engine.start_decoding()
+    return engine.end_of_step()
+
+
+def _schedule_running(engine: SimEngine, prefills: list[tuple[int, int]]) -> dict[Request, int]:
+    """Hand out tokens and blocks; returns the tokens of each scheduled call."""
+    budget = engine.config.max_num_batched_tokens
+    order = list(engine.running.values())
+    given: dict[Request, int] = {}
+    i = 0
+    while i < len(order) and budget > 0:
+        request = order[i]
+        tokens = request.tokens
+        if request.decoding:
+            want, computed = 1, tokens + engine.g - request.g0 - 1
+        else:
+            want, computed = min(tokens - request.computed, budget), request.computed
+        need = blocks_for(computed + want) - blocks_for(computed)
+        while need > engine.kv.free() and request.state == RUNNING:
+            victim = engine.worst()
+            at = order.index(victim)
+            del order[at]
+            i -= at < i
+            budget += given.get(victim, 0)
+            engine.preempt(victim, "evict", scheduled=given.pop(victim, 0) > 0)
+        if request.state != RUNNING:
+            break
+        if request.decoding:
+            engine.kv.take(need)
+        else:
+            engine.schedule_chunk(request, want, prefills)
+        given[request] = want
+        budget -= want
+        i += 1
+    return given
+
+
+def _stall(engine: SimEngine, request: Request, seconds: float) -> None:
+    """A running call that got nothing in the step just run: shift what is implied."""
+    request.g_in += 1
+    request.t_in += seconds
+    if request.decoding:
+        engine.phase[(request.g0 + 1 - request.tokens) & 15] -= 1
+        request.g0 += 1
+        engine.phase[(request.g0 + 1 - request.tokens) & 15] += 1
+        request.finish_at += 1
+        heappush(engine.finishing, (request.finish_at, request.number, request))
+    if request.expire_at != INF:
+        request.expire_at += seconds if engine.scheduler.unit == "s" else 1
+        heappush(engine.expiring, (request.expire_at, request.number, request))
