@@ -54,6 +54,8 @@ class ProgramSet:
     where: dict[str, str] = field(default_factory=dict)
     read: int = 0
     """Records in the input, 0 for generators."""
+    longest: int | None = None
+    """No call's prompt + output is longer (tokens); None where that is not known."""
 
 
 class Workload(Protocol):

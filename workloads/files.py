@@ -1,0 +1,150 @@
+"""Reading trace files: compressed or not, hashed, and errors that name the place."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import zlib
+from pathlib import Path
+from typing import Any, NoReturn
+
+from workloads.base import WorkloadError
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content, decompressed if it is gzip. Raises WorkloadError."""
+    try:
+        data = path.read_bytes()
+        return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise WorkloadError(f"{path.name}: broken gzip data ({error})") from error
+    except OSError as error:
+        raise WorkloadError(f"{path}: {error.strerror or error}") from error
+
+
+def head(path: Path, size: int = 65_536) -> bytes:
+    """The first bytes of the content; empty if they cannot be read."""
+    try:
+        with path.open("rb") as raw:
+            if raw.read(2) != b"\x1f\x8b":
+                raw.seek(0)
+                return raw.read(size)
+        with gzip.open(path, "rb") as unpacked:
+            return unpacked.read(size)
+    except (OSError, EOFError, zlib.error):
+        return b""
+
+
+def digest(path: Path) -> str:
+    """sha256 of the (decompressed) content."""
+    return hashlib.sha256(read_bytes(path)).hexdigest()
+
+
+def parse_json(text: bytes, where: str) -> Any:
+    """JSON, or WorkloadError with line and column. NaN and Infinity are refused."""
+
+    def constant(name: str) -> NoReturn:
+        raise WorkloadError(f"{where}: {name} is no JSON number")
+
+    try:
+        return json.loads(text.decode("utf-8-sig"), parse_constant=constant)
+    except UnicodeDecodeError as error:
+        raise WorkloadError(f"{where}: not UTF-8 text (byte {error.start})") from error
+    except json.JSONDecodeError as error:
+        raise WorkloadError(f"{where}:{error.lineno}:{error.colno}: broken JSON ({error.msg})") from error
+    except RecursionError:
+        raise WorkloadError(f"{where}: JSON nested too deeply") from None
+    except ValueError as error:  # an integer of thousands of digits
+        if isinstance(error, WorkloadError):
+            raise
+        raise WorkloadError(f"{where}: {error}") from error
+
+
+class Fields:
+    """Typed access to one JSON object; errors name file, record and field."""
+
+    __slots__ = ("values", "where")
+
+    def __init__(self, values: object, where: str) -> None:
+        if not isinstance(values, dict):
+            raise WorkloadError(f"{where}: expected an object, got {brief(values)}")
+        self.values: dict[str, Any] = values
+        self.where = where
+
+    def has(self, name: str) -> bool:
+        """Present and not null."""
+        return self.values.get(name) is not None
+
+    def integer(self, name: str, *, low: int = 0, default: int | None = None) -> int:
+        """A whole number of at least ``low``; ``default`` where the field is missing."""
+        value = self.values.get(name)
+        if value is None and default is not None:
+            return default
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value < 1 << 53:
+            raise self.wrong(name, f"a whole number from {low}")
+        return value
+
+    def seconds(self, name: str, default: float | None = None) -> float | None:
+        """A time of 0 s to 2**20 s (12 days), or ``default`` where the field is missing."""
+        value = self.values.get(name)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1 << 20:
+            raise self.wrong(name, "a number of seconds from 0 to 2**20")
+        return float(value)
+
+    def text(self, name: str, default: str = "") -> str:
+        """A string, or ``default`` where the field is missing."""
+        value = self.values.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, str):
+            raise self.wrong(name, "a string")
+        return value
+
+    def items(self, name: str) -> list[Any]:
+        """A list; empty where the field is missing."""
+        value = self.values.get(name)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            raise self.wrong(name, "a list")
+        return value
+
+    def wrong(self, name: str, expected: str) -> WorkloadError:
+        """The error for a field."""
+        got = brief(self.values[name]) if name in self.values else "nothing"
+        return WorkloadError(f"{self.where}.{name}: expected {expected}, got {got}")
+
+
+def brief(value: object) -> str:
+    """A value for an error message."""
+    text = repr(value) if not isinstance(value, (dict, list)) else f"{type(value).__name__} of {len(value)}"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+class Tally:
+    """Counts records by reason, and remembers the first places of each."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.places: dict[str, list[str]] = {}
+
+    def add(self, reason: str, where: str) -> None:
+        """One more."""
+        self.counts[reason] = self.counts.get(reason, 0) + 1
+        places = self.places.setdefault(reason, [])
+        if len(places) < 5 and where not in places:
+            places.append(where)
+
+    def where(self) -> dict[str, str]:
+        """The places, as text."""
+        return {reason: ", ".join(places) for reason, places in self.places.items()}
+
+    def text(self) -> str:
+        """All of it, for an error message."""
+        where = self.where()
+        return "; ".join(f"{n} x {reason} ({where[reason]})" for reason, n in self.counts.items())
