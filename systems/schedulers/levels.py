@@ -49,9 +49,9 @@ class Levels(Accounts):
     beta: wait over execution at which a waiting call is promoted to the tail
         of Q1; see ``starvation``. 0 makes every call starve always, which is
         FCFS; infinity never promotes. Unpublished. Default 8: as in a public
-        fork for vLLM, and above the ratios the paper reports for a loaded
-        engine, so that promotion stays the exception; smaller values buy tail
-        latency with mean latency.
+        fork for vLLM, and in the upper part of what the paper's loaded engines
+        show on average (4 to 10, its Fig. 5), so that promotion is for those
+        worse off than most; smaller values buy tail latency with mean latency.
     promote_reset: "call" (the paper: the call's counters start again, the
         program's stay, so its other calls are promoted too), "none", or
         "program" (the row's wait and execution start again as well; without a
@@ -155,9 +155,10 @@ class Levels(Accounts):
         """Leave the queues, then charge: a call that left must not come due by its own charge."""
         if not self._flat:
             del self._slots[call.seq]
-            self._granted.pop(call.seq, None)
             if self.tracks_wait:
                 self._starvation.leave(call)
+            if not self.promote_refill:
+                self._granted.pop(call.seq, None)
         super().finish(call, usage, now)
 
     def end(self, program: int, now: float) -> None:

@@ -55,10 +55,11 @@ class Waiter:
 
 
 class Group:
-    """The waiting calls of one program. ``due``: when the first of them starves;
-    ``queued``: the earliest of this group's entries in the common heap."""
+    """The waiting calls of one program. ``due``: when the first of them starves,
+    too early while ``stale`` (a call stopped waiting); ``queued``: the earliest
+    of this group's entries in the common heap."""
 
-    __slots__ = ("calls", "due", "number", "owner", "queued", "row")
+    __slots__ = ("calls", "due", "number", "owner", "queued", "row", "stale")
 
     def __init__(self, owner: Starvation, row: Row, number: int) -> None:
         self.owner = owner
@@ -67,10 +68,12 @@ class Group:
         self.calls: list[tuple[float, int, Waiter]] = []
         self.due = INF
         self.queued = INF
+        self.stale = False
 
     def row_changed(self) -> None:
         """The program's counters changed: so did every due time."""
-        self.owner.refresh(self)
+        if self.calls:
+            self.owner.refresh(self)
 
     def offset(self) -> float:
         """The program's part of a due time."""
@@ -137,17 +140,14 @@ class Starvation:
     def run(self, call: Call) -> None:
         """The call does not wait any more."""
         waiter = self._waiters.get(call.seq)
-        if waiter is None or waiter.term == INF:
-            return
-        waiter.term = INF
-        group = self._groups.get(call.program)
-        if group is not None:
-            self.refresh(group)
+        if waiter is not None:
+            self._unwait(waiter)
 
     def leave(self, call: Call) -> None:
         """The call left the system."""
-        self.run(call)
-        self._waiters.pop(call.seq, None)
+        waiter = self._waiters.pop(call.seq, None)
+        if waiter is not None:
+            self._unwait(waiter)
 
     def served(self, call: Call) -> float:
         """Service received when the call began to wait, in the scheduler's unit."""
@@ -155,6 +155,7 @@ class Starvation:
 
     def refresh(self, group: Group) -> None:
         """Recompute when the group's first call starves."""
+        group.stale = False
         group.due = due = group.earliest()
         if due < group.queued:
             group.queued = due
@@ -165,6 +166,9 @@ class Starvation:
         heap = self._heap
         while heap:
             due, number, group = heap[0]
+            if group.stale:
+                self.refresh(group)
+                continue
             if due == group.due:
                 return due
             heappop(heap)
@@ -191,6 +195,14 @@ class Starvation:
         if group is not None:
             group.row.watchers.remove(group)
             group.due = INF
+
+    def _unwait(self, waiter: Waiter) -> None:
+        if waiter.term == INF:
+            return
+        waiter.term = INF
+        group = self._groups.get(waiter.call.program)
+        if group is not None:
+            group.stale = True
 
     def _group(self, program: int, now: float) -> Group:
         row = self._table.start(program, now)
