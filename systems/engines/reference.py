@@ -146,9 +146,9 @@ class ReferenceEngine:
     # One boundary and the step after it
 
     def _step(self) -> list[Finished]:
-        batch = self._schedule(self._clock)
+        batch = self._schedule(self._clock, [])
         while not batch.tokens:  # the first running call preempted itself: the boundary repeats
-            batch = self._schedule(self._clock)
+            batch = self._schedule(self._clock, batch.preempted)
         prefills = [(n, job.computed) for job, n in batch.tokens.items() if job.prefilling]
         contexts = [job.tokens for job in batch.tokens if not job.prefilling]
         seconds = self.latency.step(prefills, len(contexts), sum(contexts))
@@ -158,8 +158,8 @@ class ReferenceEngine:
         self._expire()
         return finished
 
-    def _schedule(self, now: float) -> Batch:
-        batch = Batch(now, self.config.max_num_batched_tokens)
+    def _schedule(self, now: float, preempted: list[int]) -> Batch:
+        batch = Batch(now, self.config.max_num_batched_tokens, preempted)
         self._promote(now)
         self._displace(batch)
         self._schedule_running(batch)

@@ -86,12 +86,16 @@ def order_of(job: Job) -> tuple[int, float, int]:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """What one pass at time ``now`` scheduled: tokens per job in batch order, what is left of B."""
+    """What one pass at time ``now`` scheduled: tokens per job in batch order, what is left of B.
+
+    ``preempted`` lists everybody preempted at this boundary, earlier passes included;
+    ``evicted`` says whether KV ran out in this one.
+    """
 
     now: float
     budget: int
+    preempted: list[int]
     tokens: dict[Job, int] = field(default_factory=dict)
-    preempted: list[int] = field(default_factory=list)
     evicted: bool = False
 
     def put(self, job: Job, n: int) -> None:

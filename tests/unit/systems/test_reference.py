@@ -156,6 +156,7 @@ def test_where_the_first_preempts_itself_the_boundary_repeats() -> None:
     assert batches(outcome)[17.0] == {1: 1}
     assert told(outcome, "admit")[:2] == [(0.0, 0, "admit"), (1.0, 1, "admit")]
     assert all(step.batch for step in outcome.steps[0])
+    assert [step.preempted for step in outcome.steps[0] if step.start == 17.0] == [(0,)]
     assert rows(outcome)[0].steps == 30  # none is charged for the boundary that came to nothing
 
 
