@@ -1,0 +1,152 @@
+"""``bench ls``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bench.cli.common import Json, emit_json, page, verb
+
+Row = dict[str, Any]
+
+
+@verb
+def ls(
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            help="systems, workloads, schedulers, routers, engines, models, gpus, formats, experiments "
+            "or results; default: all of them."
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
+    as_json: Json = False,
+) -> None:
+    """List what there is."""
+    from bench.errors import unknown
+
+    if what is not None and what not in LISTS:
+        raise unknown("list", what, LISTS)
+    found = {name: make(out) for name, make in LISTS.items() if what in (None, name)}
+    if as_json:
+        emit_json(found if what is None else found[what])
+        return
+    from reports.listing import render
+
+    for name, rows in found.items():
+        page(render(name, rows))
+
+
+def _systems(_: Path) -> list[Row]:
+    from systems.catalog import load_system, system_names
+
+    specs = [load_system(name) for name in system_names()]
+    return [
+        {"name": s.name, "scheduler": s.scheduler, "router": s.router, "what": s.description} for s in specs
+    ]
+
+
+def _schedulers(_: Path) -> list[Row]:
+    from systems.catalog import load_system, scheduler_names
+
+    rows = []
+    for name in scheduler_names():
+        spec = load_system("vllm-opt", scheduler=name)
+        rows.append({"name": name, "knobs": ", ".join(f"{k}={_short(v)}" for k, v in spec.scheduler_knobs)})
+    return rows
+
+
+def _short(value: object) -> str:
+    return ",".join(f"{v:g}" for v in value) if isinstance(value, tuple) else str(value)
+
+
+def _routers(_: Path) -> list[Row]:
+    from systems.catalog import router_names
+
+    return [{"name": name} for name in router_names()]
+
+
+def _workloads(_: Path) -> list[Row]:
+    from workloads.load import workloads
+
+    return [
+        {"name": name, "presets": ", ".join(w.presets()), "default": w.default_preset}
+        for name, w in sorted(workloads().items())
+    ]
+
+
+def _formats(_: Path) -> list[Row]:
+    from workloads.load import readers
+
+    return [{"name": name} for name in sorted(readers())]
+
+
+def _engines(_: Path) -> list[Row]:
+    from bench.run import engine_class
+    from systems.engines.vllm_virtual import EngineUnavailable, vllm_python
+
+    try:
+        vllm_python()
+        vllm = "ready"
+    except EngineUnavailable as error:
+        vllm = str(error)
+    states = {"sim": "ready", "reference": "ready", "vllm-virtual": vllm}
+    return [
+        {"name": n, "state": s, "what": (engine_class(n).__doc__ or "").partition("\n")[0]}
+        for n, s in states.items()
+    ]
+
+
+def _tables(index: int, name: str) -> Callable[[Path], list[Row]]:
+    def rows(_: Path) -> list[Row]:
+        from systems.latency.catalog import tables
+
+        other = "gpus" if index == 0 else "models"
+        found: dict[str, list[str]] = {}
+        for pair in tables():
+            found.setdefault(pair[index], []).append(pair[1 - index])
+        return [{"name": key, other: ", ".join(sorted(values))} for key, values in sorted(found.items())]
+
+    rows.__name__ = name
+    return rows
+
+
+def _experiments(_: Path) -> list[Row]:
+    from bench.reproduce import experiments, load
+
+    return [{"name": name, "what": load(name)["title"]} for name in experiments()]
+
+
+def _results(out: Path) -> list[Row]:
+    from bench.results import cells, summary_of
+
+    return [_result(summary_of(folder), folder) for folder in cells(out)]
+
+
+def _result(summary: dict[str, Any], folder: Path) -> Row:
+    mean = summary["metrics"]["program.response.mean"]["value"]
+    return {
+        "cell": folder.name,
+        "system": summary["system"],
+        "workload": summary["workload"],
+        "load": summary["load"],
+        "seed": summary["seed"],
+        "mean response, s": mean,
+    }
+
+
+LISTS: dict[str, Callable[[Path], list[Row]]] = {
+    "systems": _systems,
+    "workloads": _workloads,
+    "schedulers": _schedulers,
+    "routers": _routers,
+    "engines": _engines,
+    "models": _tables(0, "models"),
+    "gpus": _tables(1, "gpus"),
+    "formats": _formats,
+    "experiments": _experiments,
+    "results": _results,
+}

@@ -1,0 +1,39 @@
+"""The ``bench`` command: one verb per module, each importing what it needs when it runs."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from bench.cli import ls, reproduce, run, show, trace, version
+
+app = typer.Typer(
+    name="bench",
+    help="Benchmark harness for LLM-agent serving: programs arrive, policies serve them, one log measures.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 ok, 1 internal error, 2 usage, 3 regression, 4 invalid run, 5 inconclusive, "
+    "6 environment or capability missing, 130 interrupted and resumable.",
+)
+app.command("run")(run.run)
+app.command("ls")(ls.ls)
+app.command("show")(show.show)
+app.command("reproduce")(reproduce.reproduce)
+app.command("version")(version.version)
+app.add_typer(trace.app, name="trace")
+
+
+def main() -> None:
+    """Entry point."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""``bench run``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bench.cli.common import Json, Params, Programs, Seed, emit_json, page, progress, verb
+from bench.config import RunConfig, pairs
+
+if TYPE_CHECKING:
+    from bench.plan import Plan
+
+Option = typer.Option
+
+
+@verb
+def run(
+    system: Annotated[str, Option(help="A system of the catalog (bench ls systems), or pkg.mod:Class.")],
+    workload: Annotated[
+        str,
+        Option(help="NAME, NAME:PRESET, a file or folder, FORMAT@PATH, or pkg.mod:fn (bench ls workloads)."),
+    ],
+    rate: Annotated[
+        float | None, Option(help="Programs per second, Poisson; default: the workload's.")
+    ] = None,
+    concurrency: Annotated[int | None, Option(help="Programs at all times (closed loop), no rate.")] = None,
+    n: Programs = None,
+    seed: Seed = 1,
+    seeds: Annotated[int, Option(help="Run this many seeds from --seed on; intervals over them.")] = 1,
+    model: Annotated[str, Option(help="Model of the latency table.")] = "llama-3.1-8b",
+    gpu: Annotated[str, Option(help="GPU of the latency table.")] = "a100",
+    replicas: Annotated[int, Option(help="Engines.")] = 1,
+    engine: Annotated[str, Option(help="sim, reference or vllm-virtual.")] = "sim",
+    scheduler: Annotated[str | None, Option(help="Replace the system's scheduler.")] = None,
+    router: Annotated[str | None, Option(help="Replace the system's router.")] = None,
+    knob: Annotated[
+        list[str] | None,
+        Option(
+            metavar="SLOT.NAME=VALUE",
+            help="scheduler.beta=3, engine.max_num_seqs=64, engine.kv_blocks=9000, ... (repeatable).",
+        ),
+    ] = None,
+    param: Params = None,
+    on_overflow: Annotated[
+        str | None, Option(help="refuse, skip or truncate prompts over the context or the KV cache.")
+    ] = None,
+    out: Annotated[Path, Option(help="Folder of results.")] = Path("results"),
+    force: Annotated[bool, Option("--force", help="Run again even if the result is there.")] = False,
+    as_json: Json = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Say what would run, and where.")] = False,
+) -> None:
+    """Run a system on a workload and print its numbers."""
+    from bench.errors import UsageError
+
+    form, path = split_format(workload)
+    config = RunConfig(
+        system, path, rate, concurrency, n, seed, model, gpu, replicas, engine, scheduler, router,
+        pairs(knob or [], "--knob"), pairs(param or [], "-p"), on_overflow, form, out,
+    )  # fmt: skip
+    if seeds < 1:
+        raise UsageError(f"--seeds must be at least 1, got {seeds}")
+    if dry_run:
+        _dry_run(config, seeds, as_json)
+        return
+    summary = _summary(config, seeds, force)
+    if as_json:
+        emit_json(summary)
+        return
+    from reports.summary import render
+
+    page(render(summary))
+
+
+def split_format(workload: str) -> tuple[str | None, str]:
+    """``FORMAT@PATH`` -> (format, path); anything else has no format."""
+    name, at, path = workload.partition("@")
+    if at and path and name.isidentifier():
+        return name, path
+    return None, workload
+
+
+def _summary(config: RunConfig, seeds: int, force: bool) -> dict[str, Any]:
+    from bench.run import run as run_one
+    from bench.run import run_seeds
+
+    with progress(f"{config.system} on {config.workload}") as report:
+        if seeds > 1:
+            return run_seeds(config, seeds, force=force, progress=report)[1]
+        return run_one(config, force=force, progress=report).summary
+
+
+def _dry_run(config: RunConfig, seeds: int, as_json: bool) -> None:
+    from bench.manifest import command_line
+    from bench.plan import check_fit, plan
+
+    plans = [plan(config.with_seed(config.seed + i)) for i in range(seeds)]
+    check_fit(plans[0])
+    facts = _facts(plans, command_line(config.words(seeds)))
+    if as_json:
+        emit_json(facts)
+        return
+    for name, value in facts.items():
+        typer.echo(f"{name:<9} {value}")
+
+
+def _facts(plans: list[Plan], command: str) -> dict[str, Any]:
+    first = plans[0]
+    there = sum((p.folder / "summary.json").exists() for p in plans)
+    offline = first.offline
+    knobs = ", ".join(f"{k}={v}" for k, v in first.spec.scheduler_knobs) or "no knobs"
+    return {
+        "system": f"{first.config.system}: {first.spec.scheduler} ({knobs}), router {first.spec.router}",
+        "workload": f"{first.programs.name}, {first.load}",
+        "programs": f"{len(first.programs.programs)} with {offline.calls} calls, "
+        f"{offline.prompt_tokens} prompt and {offline.output_tokens} output tokens",
+        "engine": first.badge,
+        "results": " ".join(str(p.folder) for p in plans) + (f" ({there} already there)" if there else ""),
+        "repeat": command,
+    }

@@ -1,0 +1,117 @@
+"""What a run is asked to be, checked before anything heavy is loaded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+
+from bench.errors import UsageError, unknown
+
+ENGINES = ("sim", "reference", "vllm-virtual")
+OVERFLOW = ("refuse", "skip", "truncate")
+LIMITS = ("kv_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len")
+"""Engine limits that ``--knob engine.NAME=N`` sets."""
+PROGRAMS = 700
+"""Programs of a generated workload unless --n says otherwise: enough for a p99."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One run. ``rate`` in programs per second (None: the workload's, or the recorded
+    arrivals); ``concurrency`` programs at all times instead (closed loop).
+    ``knobs`` are ``scheduler.X``, ``router.X`` and ``engine.X``; ``parameters`` the workload's.
+    """
+
+    system: str
+    workload: str
+    rate: float | None = None
+    concurrency: int | None = None
+    n: int | None = None
+    seed: int = 1
+    model: str = "llama-3.1-8b"
+    gpu: str = "a100"
+    replicas: int = 1
+    engine: str = "sim"
+    scheduler: str | None = None
+    router: str | None = None
+    knobs: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    on_overflow: str | None = None
+    format: str | None = None
+    out: Path = Path("results")
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def with_seed(self, seed: int) -> RunConfig:
+        """The same run with other programs."""
+        return replace(self, seed=seed)
+
+    def limits(self) -> dict[str, int]:
+        """The engine limits among the knobs, as numbers."""
+        found = {k.partition(".")[2]: v for k, v in self.knobs.items() if k.startswith("engine.")}
+        return {name: _whole(name, found[name]) for name in LIMITS if name in found}
+
+    def policy_knobs(self) -> dict[str, str]:
+        """The knobs that are the system's."""
+        return {k: v for k, v in self.knobs.items() if k.removeprefix("engine.") not in LIMITS}
+
+    def words(self, seeds: int = 1) -> list[str]:
+        """The command line that repeats this run; values that are defaults are left out."""
+        words = ["bench", "run", "--system", self.system, "--workload", self.workload]
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.name in ("system", "workload", "knobs", "parameters") or value == item.default:
+                continue
+            words += [f"--{item.name.replace('_', '-')}", str(value)]
+        words += [w for k, v in self.knobs.items() for w in ("--knob", f"{k}={v}")]
+        words += [w for k, v in self.parameters.items() for w in ("-p", f"{k}={v}")]
+        return words + (["--seeds", str(seeds)] if seeds > 1 else [])
+
+
+def _check(config: RunConfig) -> None:
+    rate, concurrency = config.rate, config.concurrency
+    if rate is not None and concurrency is not None:
+        raise UsageError(
+            "--rate and --concurrency contradict each other: an open loop has a rate, a closed loop a number "
+            "of programs; give one of them"
+        )
+    if rate is not None and not (math.isfinite(rate) and rate > 0):
+        raise UsageError(f"--rate must be a finite number of programs per second above 0, got {rate:g}")
+    for name in ("concurrency", "n", "replicas"):
+        value = getattr(config, name)
+        if value is not None and value < 1:
+            raise UsageError(f"--{name} must be at least 1, got {value}")
+    if config.seed < 0:
+        raise UsageError(f"--seed must not be negative, got {config.seed}")
+    if config.engine not in ENGINES:
+        raise unknown("engine", config.engine, ENGINES)
+    if config.on_overflow not in (None, *OVERFLOW):
+        raise unknown("--on-overflow rule", str(config.on_overflow), OVERFLOW)
+    config.limits()
+
+
+def _whole(name: str, text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise UsageError(f"engine.{name} must be a whole number, got {text!r}") from None
+    if value < 1:
+        raise UsageError(f"engine.{name} must be at least 1, got {value}")
+    return value
+
+
+def pairs(items: list[str], option: str) -> dict[str, str]:
+    """``["a=1", "b=2"]`` of a repeated option as a dictionary. Raises UsageError."""
+    found: dict[str, str] = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        name = name.strip()
+        if not equals or not name or not value.strip():
+            raise UsageError(f"{option} takes NAME=VALUE, got {item!r}")
+        if name in found and found[name] != value.strip():
+            raise UsageError(f"{option} {name} is given twice: {found[name]} and {value.strip()}")
+        found[name] = value.strip()
+    return found

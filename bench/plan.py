@@ -1,0 +1,244 @@
+"""From what was asked to what will run: programs, arrivals, system, engine, and the cell's address."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar
+
+from workloads.load import load
+
+from bench.config import RunConfig
+from bench.errors import InvalidRun, UsageError
+from bench.offline import Offline, offline
+from bench.tables import FORMAT
+from systems.catalog import CatalogError, SystemSpec, load_system
+from systems.latency.catalog import UnknownTable, load_table
+from systems.latency.model import TableLatency
+from vocabulary import BLOCK, EngineConfig
+from workloads.arrivals import poisson, recorded
+from workloads.base import ProgramSet, WorkloadError
+
+T = TypeVar("T")
+
+CONTEXT = 131_072
+"""Longest call of Llama-3.1: what a trace is read for where no engine says otherwise."""
+SKIPPED_SHARE = 0.25
+"""More skipped programs than this make a run invalid."""
+
+
+@dataclass
+class Plan:
+    """A run that is ready to start. ``times``: arrivals in seconds, None in a closed loop."""
+
+    config: RunConfig
+    programs: ProgramSet
+    times: list[float] | None
+    rate: float | None
+    spec: SystemSpec
+    engine: EngineConfig
+    latency: TableLatency
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """All that decides the result, and nothing else."""
+        config = self.config
+        return {
+            "format": FORMAT,
+            "workload": self.programs.digest,
+            "n": len(self.programs.programs),
+            "seed": config.seed,
+            "arrivals": self._arrivals(),
+            "system": self.spec.digest,
+            "guests": guests(self.spec),
+            "engine": config.engine,
+            "engine_config": asdict(self.engine),
+            "latency": self.latency.digest,
+            "replicas": config.replicas,
+        }
+
+    @cached_property
+    def cell(self) -> str:
+        """The content address: 16 hex digits."""
+        text = json.dumps(self.identity, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def folder(self) -> Path:
+        """Where the result is or will be."""
+        return self.config.out / self.cell
+
+    @property
+    def load(self) -> str:
+        """The load in words."""
+        n = len(self.programs.programs)
+        if self.config.concurrency is not None:
+            return f"{n} programs, {self.config.concurrency} at all times"
+        if self.rate is not None:
+            return f"{n} programs, Poisson {self.rate:g}/s"
+        return f"{n} programs at their recorded times"
+
+    @property
+    def badge(self) -> str:
+        """What kind of number this is: engine, table, provenance."""
+        source = self.latency.provenance
+        made = " ".join(str(source[k]) for k in ("package", "version", "kernels") if source.get(k))
+        host = {"vllm-virtual": "vLLM's scheduler on a virtual clock"}.get(self.config.engine, "engine")
+        return (
+            f"SIMULATED ({host} {self.config.engine}), {self.config.replicas} x {self.latency.name}, "
+            f"{self.engine.kv_blocks} KV blocks each; step times: {made or 'table'}"
+        )
+
+    @cached_property
+    def offline(self) -> Offline:
+        """Calls, longest context and the best prefix hits, from a run without a clock."""
+        return offline(self.programs.programs)
+
+    @cached_property
+    def program_hash(self) -> str:
+        """Of every program's identity and arrival: equal for every system (common random numbers)."""
+        digest = hashlib.sha256(self.programs.digest.encode())
+        for i, spec in enumerate(self.programs.programs):
+            when = "" if self.times is None else repr(self.times[i])
+            digest.update(f"{spec.index} {spec.kind} {spec.key} {when}\n".encode())
+        return digest.hexdigest()
+
+    def _arrivals(self) -> dict[str, Any]:
+        if self.times is None:
+            return {"concurrency": self.config.concurrency}
+        return {"poisson": self.rate} if self.rate is not None else {"recorded": True}
+
+    def details(self) -> dict[str, Any]:
+        """The manifest's part beside the identity."""
+        programs = self.programs
+        return {
+            "cell": self.cell,
+            "system": asdict(self.spec),
+            "workload": {
+                "name": programs.name,
+                "parameters": programs.parameters,
+                "program_hash": self.program_hash,
+                "read": programs.read,
+                "skipped": programs.skipped,
+                "repaired": programs.repaired,
+                "where": programs.where,
+            },
+            "load": self.load,
+            "seeds": [self.config.seed],
+            "badge": self.badge,
+            "model": self.config.model,
+            "gpu": self.config.gpu,
+            "latency_table": {"name": self.latency.name, "provenance": self.latency.provenance},
+        }
+
+
+def guests(spec: SystemSpec) -> dict[str, str]:
+    """Policies from outside the project, with a hash of their source: their name is not enough."""
+    found = {}
+    for name in (spec.scheduler, spec.router):
+        if ":" in name:
+            try:
+                source = inspect.getsource(import_module(name.partition(":")[0]))
+            except (OSError, TypeError):
+                source = ""
+            found[name] = hashlib.sha256(source.encode()).hexdigest()[:16]
+    return found
+
+
+def plan(config: RunConfig) -> Plan:
+    """Resolve a configuration. Raises UsageError or InvalidRun with one clear line."""
+    spec = _explained(
+        lambda: load_system(config.system, config.scheduler, config.router, config.policy_knobs())
+    )
+    latency = _explained(lambda: load_table(config.model, config.gpu))
+    engine = _explained(lambda: engine_config(config, spec, latency))
+    programs = load_programs(config, longest(engine))
+    enough(programs, config)
+    rate = None if config.concurrency is not None else _rate(config, programs)
+    times = None if config.concurrency is not None else _times(config, programs, rate)
+    return Plan(config, programs, times, rate, spec, engine, latency)
+
+
+def _explained(make: Callable[[], T]) -> T:
+    try:
+        return make()
+    except (CatalogError, UnknownTable, WorkloadError, ValueError) as error:
+        raise UsageError(str(error)) from None
+
+
+def engine_config(config: RunConfig, spec: SystemSpec, latency: TableLatency) -> EngineConfig:
+    """The table's KV blocks and model length unless --knob engine.X sets them."""
+    limits: dict[str, Any] = {"kv_blocks": latency.kv_blocks, "max_model_len": latency.max_model_len}
+    return EngineConfig(**limits | config.limits(), prefix_cache=bool(spec.engine_option("prefix_cache")))
+
+
+def longest(engine: EngineConfig) -> int:
+    """Longest prompt + output (tokens) that fits the model and the KV cache."""
+    return min(engine.max_model_len, engine.kv_blocks * BLOCK + 1)
+
+
+def load_programs(config: RunConfig, room: int = CONTEXT) -> ProgramSet:
+    """The programs of the workload, file or folder; calls have at most ``room`` tokens.
+
+    Raises UsageError.
+    """
+    return _explained(
+        lambda: load(
+            config.workload,
+            n=config.n,
+            seed=config.seed,
+            parameters=config.parameters,
+            rate=config.rate,
+            max_model_len=room,
+            on_overflow=config.on_overflow,
+            fmt=config.format,
+        )
+    )
+
+
+def enough(programs: ProgramSet, config: RunConfig) -> None:
+    """Raises InvalidRun if nothing is left or too much was skipped, UsageError if a loop is too wide."""
+    skipped = sum(programs.skipped.values())
+    reasons = ", ".join(f"{count} x {reason}" for reason, count in programs.skipped.items())
+    if not programs.programs:
+        raise InvalidRun(
+            f"no program is left of {config.workload}" + (f": skipped {reasons}" if reasons else "")
+        )
+    read = programs.read or len(programs.programs) + skipped
+    if skipped > SKIPPED_SHARE * read:
+        raise InvalidRun(
+            f"{skipped} of {read} programs of {config.workload} are skipped ({reasons}): more than "
+            f"{SKIPPED_SHARE:.0%}, so the rest does not stand for it"
+        )
+    if config.concurrency is not None and config.concurrency > len(programs.programs):
+        raise UsageError(
+            f"--concurrency {config.concurrency} needs at least as many programs; there are "
+            f"{len(programs.programs)} (see --n)"
+        )
+
+
+def _rate(config: RunConfig, programs: ProgramSet) -> float | None:
+    return programs.rate if config.rate is None else config.rate
+
+
+def _times(config: RunConfig, programs: ProgramSet, rate: float | None) -> list[float]:
+    specs = programs.programs
+    return _explained(lambda: recorded(specs) if rate is None else poisson(rate, len(specs), config.seed))
+
+
+def check_fit(plan: Plan) -> None:
+    """Raises UsageError if a call of the programs can never fit (costs a dry run)."""
+    facts, room = plan.offline, longest(plan.engine)
+    if facts.longest > room:
+        raise UsageError(
+            f"program {facts.longest_program} of {plan.programs.name} makes a call of {facts.longest} tokens "
+            f"(prompt and output), but {room} is the most that fits: {plan.engine.kv_blocks} KV blocks of "
+            f"{BLOCK} tokens, model length {plan.engine.max_model_len}; use shorter programs or "
+            "a larger engine.kv_blocks"
+        )

@@ -1,0 +1,234 @@
+"""One run: plan, drive, log, check, summarise. ``bench run`` and sweeps use this."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from bench.checks import check
+from bench.config import RunConfig
+from bench.errors import BenchError, Exit, InvalidRun, MissingError
+from bench.eventlog import EventLog, read_tables
+from bench.files import explain, locked, ready, write_json
+from bench.manifest import command_line, git_state, manifest
+from bench.plan import Plan, check_fit, plan
+from bench.records import RunEnd, Sink
+from bench.summary import Context, describe, pool
+from bench.tables import FORMAT, TABLES
+from workloads.base import ProgramSpec
+from workloads.dryrun import dry_run
+
+Progress = Callable[[int, int], None]
+"""(programs done, programs)."""
+
+BYTES_PER_CALL = 400
+"""Disk a logged call takes, its decisions included (measured: 150 to 300)."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A finished cell. ``cached``: it was there already."""
+
+    summary: dict[str, Any]
+    folder: Path
+    cached: bool
+
+
+class Interrupted(BenchError):
+    """Ctrl-C; nothing that was finished is lost."""
+
+    exit_code = Exit.INTERRUPTED
+
+
+def run(config: RunConfig, *, force: bool = False, progress: Progress | None = None) -> RunResult:
+    """Run one cell, or return it if it is there. Raises BenchError."""
+    return execute(plan(config), force=force, progress=progress)
+
+
+def run_seeds(
+    config: RunConfig, seeds: int, *, force: bool = False, progress: Progress | None = None
+) -> tuple[list[RunResult], dict[str, Any]]:
+    """``seeds`` cells from ``config.seed`` on, and their pooled summary.
+
+    Each seed is a cell of its own: an interrupted series goes on where it stopped.
+    """
+    results = [run(config.with_seed(config.seed + i), force=force, progress=progress) for i in range(seeds)]
+    first = results[0].summary
+    pooled = {k: first[k] for k in ("system", "workload", "load", "badge", "skipped", "repaired", "where")}
+    pooled |= pool([r.summary for r in results])
+    pooled["results"] = " ".join(str(r.folder) for r in results)
+    pooled["repeat"] = command_line(config.words(seeds))
+    return results, pooled
+
+
+def execute(plan: Plan, *, force: bool = False, progress: Progress | None = None) -> RunResult:
+    """Run a plan unless its result is there. Raises BenchError."""
+    folder = plan.folder
+    if not force and (folder / "summary.json").exists():
+        return finished(folder, plan.config.system)
+    check_fit(plan)
+    ready(folder, 10_000_000 + BYTES_PER_CALL * plan.offline.calls)
+    with locked(folder):
+        if not force and (folder / "summary.json").exists():
+            return finished(folder, plan.config.system)
+        try:
+            return _fresh(plan, progress)
+        except OSError as error:
+            raise explain(error, folder) from None
+
+
+def finished(folder: Path, system: str | None = None) -> RunResult:
+    """The result in ``folder``; ``note`` says if other code made it. Raises MissingError."""
+    try:
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        made = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise MissingError(f"{folder} holds no finished result: {error}") from None
+    if summary.get("format") != FORMAT:
+        raise MissingError(
+            f"{folder} was written in format {summary.get('format')}, this is {FORMAT}: run it again"
+        )
+    summary |= {"results": f"{folder} (already there; --force runs it again)"}
+    if system is not None:
+        summary["system"] = system
+    before, now = made.get("git", {}), git_state()
+    if before.get("commit") != now.get("commit"):
+        summary["note"] = (
+            f"made by commit {str(before.get('commit'))[:10]}, this is {str(now.get('commit'))[:10]}"
+        )
+    return RunResult(summary, folder, cached=True)
+
+
+def _fresh(plan: Plan, progress: Progress | None) -> RunResult:
+    folder, command = plan.folder, command_line(plan.config.words())
+    _clear(folder)
+    write_json(folder / "manifest.json", manifest(plan.identity, plan.details(), command))
+    began = time.perf_counter()
+    end, result_hash = _logged(plan, progress)
+    summary = {
+        "format": FORMAT,
+        "cell": plan.cell,
+        "result_hash": result_hash,
+        "system": plan.config.system,
+        "workload": plan.programs.name,
+        "load": plan.load,
+        "seed": plan.config.seed,
+        "badge": plan.badge,
+        "skipped": dict(plan.programs.skipped),
+        "repaired": dict(plan.programs.repaired),
+        "where": dict(plan.programs.where),
+        **_numbers(plan, end),
+        "wall_s": round(time.perf_counter() - began, 3),
+        "results": str(folder),
+        "repeat": command,
+    }
+    write_json(folder / "summary.json", summary)
+    return RunResult(json.loads((folder / "summary.json").read_text(encoding="utf-8")), folder, cached=False)
+
+
+def _clear(folder: Path) -> None:
+    """Remove an unfinished (or replaced) run: the summary first, then the rest."""
+    (folder / "summary.json").unlink(missing_ok=True)
+    for name in ["manifest.json", *(f"{table}.parquet" for table in TABLES)]:
+        (folder / name).unlink(missing_ok=True)
+    for part in folder.glob("*.part"):
+        part.unlink()
+
+
+def _logged(plan: Plan, progress: Progress | None) -> tuple[RunEnd, str]:
+    log = EventLog(plan.folder)
+    try:
+        end = drive_plan(plan, log, progress)
+        return end, log.finish()
+    except KeyboardInterrupt:
+        log.abort()
+        raise Interrupted(
+            "interrupted: this cell will be run again, finished results are kept; "
+            "the same command goes on from here"
+        ) from None
+    except pa.ArrowException as error:
+        log.abort()
+        raise MissingError(f"cannot write the event log in {plan.folder}: {error}") from None
+    except BaseException:
+        log.abort()
+        raise
+
+
+def drive_plan(plan: Plan, sink: Sink, progress: Progress | None = None) -> RunEnd:
+    """Build the deployment and drive the programs through it.
+
+    Raises MissingError if this machine cannot run the engine.
+    """
+    from bench.drivers.virtual import ProgramError, drive
+    from systems.catalog import build_router, build_scheduler, build_table
+    from systems.engines.vllm_virtual import EngineUnavailable
+
+    count = len(plan.programs.programs)
+    table = build_table(plan.spec)
+    schedulers = [build_scheduler(plan.spec, table) for _ in range(plan.config.replicas)]
+    try:
+        engines = _engines(plan, schedulers)
+        try:
+            return drive(
+                plan.programs.programs,
+                times=plan.times,
+                concurrency=plan.config.concurrency,
+                engines=engines,
+                router=build_router(plan.spec),
+                table=table,
+                sink=sink,
+                remaining=output_tokens if plan.spec.clairvoyant else None,
+                progress=None if progress is None else lambda done, _now: progress(done, count),
+            )
+        finally:
+            for engine in engines:
+                engine.close()
+    except EngineUnavailable as error:
+        raise MissingError(str(error)) from None
+    except ProgramError as error:
+        raise InvalidRun(str(error)) from error
+
+
+def output_tokens(spec: ProgramSpec) -> float:
+    """A program's output tokens, all told: what a clairvoyant scheduler may know."""
+    return float(dry_run(spec).total_output)
+
+
+def _engines(plan: Plan, schedulers: Sequence[Any]) -> list[Any]:
+    kind = engine_class(plan.config.engine)
+    return [kind(i, plan.engine, scheduler, plan.latency) for i, scheduler in enumerate(schedulers)]
+
+
+def engine_class(name: str) -> Any:
+    """The class of an engine by its name."""
+    if name == "sim":
+        from systems.engines.sim import SimEngine
+
+        return SimEngine
+    if name == "reference":
+        from systems.engines.reference import ReferenceEngine
+
+        return ReferenceEngine
+    from systems.engines.vllm_virtual import VllmVirtualEngine
+
+    return VllmVirtualEngine
+
+
+def _numbers(plan: Plan, end: RunEnd) -> dict[str, Any]:
+    tables = read_tables(plan.folder)
+    context = Context(
+        engines=end.engines,
+        kv_blocks=plan.engine.kv_blocks,
+        levels=len(dict(plan.spec.scheduler_knobs).get("bounds", ())) + 1,  # type: ignore[arg-type]
+        optimum=plan.offline.optimum if plan.offline.calls else math.nan,
+        closed_loop=plan.config.concurrency is not None,
+    )
+    check(tables, end.engines)
+    return describe(tables, context)

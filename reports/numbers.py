@@ -1,0 +1,48 @@
+"""Numbers as text: three significant digits, thin units, an interval where there is one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+MISSING = "-"
+
+
+def number(value: float | None) -> str:
+    """Three significant digits; thousands grouped; '-' for nothing."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    size = abs(value)
+    if size >= 100:
+        return f"{value:,.0f}"
+    if size >= 10:
+        return f"{value:.1f}"
+    if size >= 1 or value == 0:
+        return f"{value:.2f}".rstrip("0").rstrip(".") if value == int(value) else f"{value:.2f}"
+    if size >= 0.001:
+        return f"{value:.3g}"
+    return f"{value:.2e}"
+
+
+def percent(share: float | None) -> str:
+    """A share between 0 and 1 as a percentage with one decimal."""
+    return MISSING if share is None or not math.isfinite(share) else f"{share:.1%}"
+
+
+def estimate(entry: Mapping[str, Any] | None) -> str:
+    """``value`` over its interval on a second line; the note where the value is missing."""
+    if entry is None:
+        return MISSING
+    if entry["value"] is None or not math.isfinite(entry["value"]):
+        return str(entry.get("note") or MISSING)
+    text = number(entry["value"])
+    low, high = entry.get("low"), entry.get("high")
+    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
+        return text
+    return f"{text}\n[{number(low)}, {number(high)}]"
+
+
+def counts(numbers: Mapping[str, int]) -> str:
+    """``name 3, other 1``."""
+    return ", ".join(f"{name} {count:,}" for name, count in numbers.items()) or "none"

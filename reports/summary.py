@@ -1,0 +1,168 @@
+"""The terminal page of one result (or of one configuration over several seeds).
+
+Takes the summary as plain data: see ``bench.summary`` for the names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from reports.numbers import counts, estimate, number, percent
+
+Summary = Mapping[str, Any]
+
+_LATENCIES = (
+    ("program response, s", "program.response"),
+    ("program s per output token", "program.s_per_token"),
+    ("call TTFT, s", "call.ttft"),
+    ("call TPOT, s", "call.tpot"),
+)
+
+
+def render(summary: Summary) -> RenderableType:
+    """The whole page: what ran, latencies with intervals, the other numbers, what to do next."""
+    parts: list[RenderableType] = [_head(summary), latencies(summary), numbers(summary)]
+    if summary.get("kinds"):
+        parts.append(kinds(summary["kinds"]))
+    parts += [Text.from_markup(f"[yellow]warning:[/] {escape(w)}") for w in summary.get("warnings", ())]
+    return Group(*parts, _foot(summary))
+
+
+def _head(summary: Summary) -> RenderableType:
+    seeds = summary.get("seeds") or [summary["seed"]]
+    seed = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]}-{seeds[-1]}"
+    title = f"[bold]{escape(summary['system'])}[/] on [bold]{escape(summary['workload'])}[/]"
+    return Text.from_markup(
+        f"{title}, {escape(summary['load'])}, {seed}\n[magenta]{escape(summary['badge'])}[/]"
+    )
+
+
+def latencies(summary: Summary) -> Table:
+    """Mean and percentiles, each over its 95 % interval."""
+    metrics = summary["metrics"]
+    table = Table(caption=_method(summary), caption_justify="left", box=None, pad_edge=False)
+    table.add_column("")
+    for name in ("mean", "p50", "p95", "p99"):
+        table.add_column(name, justify="right")
+    for label, prefix in _LATENCIES:
+        mean = metrics.get(f"{prefix}.mean") or metrics.get(f"{prefix}.mean_of_ratios")
+        cells = [mean, *(metrics.get(f"{prefix}.{q}") for q in ("p50", "p95", "p99"))]
+        table.add_row(label, *(estimate(cell) for cell in cells))
+    return table
+
+
+def _method(summary: Summary) -> str:
+    if len(summary.get("seeds", ())) > 1:
+        return f"95 % intervals: t over {len(summary['seeds'])} seeds"
+    return "95 % intervals: within-run, batch means; for verdicts use >= 8 seeds (--seeds 8)"
+
+
+def numbers(summary: Summary) -> Table:
+    """Everything else, one line each."""
+    metrics = summary["metrics"]
+
+    def value(name: str) -> float | None:
+        entry = metrics.get(name)
+        return None if entry is None else entry["value"]
+
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for label, text in _lines(summary, value):
+        table.add_row(label, escape(text))
+    return table
+
+
+def _lines(summary: Summary, value: Callable[[str], float | None]) -> list[tuple[str, str]]:
+    def n(name: str) -> str:
+        return number(value(name))
+
+    def p(name: str) -> str:
+        return percent(value(name))
+
+    return [
+        (
+            "throughput",
+            f"{n('throughput.programs_per_s')} programs/s, {n('throughput.calls_per_s')} calls/s, "
+            f"{n('throughput.output_tokens_per_s')} output tok/s over a busy window of "
+            f"{n('throughput.window_s')} s",
+        ),
+        (
+            "s per output token",
+            f"mean of ratios {n('program.s_per_token.mean_of_ratios')}, "
+            f"ratio of means {n('program.s_per_token.ratio_of_means')}",
+        ),
+        (
+            "wait / exec",
+            f"all calls {n('wait.wait_s')} / {n('wait.exec_s')} s per program (wait {p('wait.wait_share')}); "
+            f"critical path {n('wait.cp_wait_s')} / {n('wait.cp_exec_s')} s, "
+            f"tools {n('wait.cp_tool_s')} s, people {n('wait.cp_think_s')} s",
+        ),
+        (
+            "exec",
+            f"prefill {p('exec.prefill')}, re-prefill {p('exec.reprefill')}, decode {p('exec.decode')}",
+        ),
+        (
+            "KV hits",
+            f"{p('kv.hit_rate')} of prompt tokens; an infinite cache would reach {p('kv.optimum')} "
+            f"(re-admissions included: {p('kv.hit_rate_all_admissions')})",
+        ),
+        (
+            "preemptions",
+            f"{n('preemptions.total')} ({n('preemptions.per_call')} per call): "
+            f"displaced {n('preemptions.displaced')}, evicted {n('preemptions.evicted')}; "
+            f"demotions {n('preemptions.demotions')}, promotions {n('preemptions.promotions')}",
+        ),
+        (
+            "utilisation",
+            f"engines busy {p('utilisation.busy')} of the window, KV in use {p('utilisation.kv')}; "
+            f"{n('system.mean_programs')} programs in the system on average",
+        ),
+        ("programs", _programs(summary, p("system.finished_share"))),
+        ("trend", _trend(summary["trend"])),
+    ]
+
+
+def _programs(summary: Summary, share: str) -> str:
+    text = f"{counts(summary['outcomes'])} ({share} finished), {summary['calls']:,} calls"
+    for word in ("skipped", "repaired"):
+        for reason, count in (summary.get(word) or {}).items():
+            where = (summary.get("where") or {}).get(reason)
+            text += f"; {word} {count}: {reason}" + (f" (first at {where})" if where else "")
+    return text
+
+
+def _trend(trend: Mapping[str, Any]) -> str:
+    slope = trend.get("slope_per_s")
+    if slope is None:
+        return str(trend["verdict"])
+    return (
+        f"{trend['verdict']}: backlog {slope:+.3g} programs per s in [.2 H, H], "
+        f"{percent(trend['completed_share'])} completed of those that arrived there"
+    )
+
+
+def kinds(rows: Mapping[str, Mapping[str, float]]) -> Table:
+    """Per kind of program."""
+    table = Table("kind", box=None, pad_edge=False)
+    for name in ("programs", "mean response, s", "s per token"):
+        table.add_column(name, justify="right")
+    for kind, row in rows.items():
+        table.add_row(kind, number(row["programs"]), number(row["response_s"]), number(row["s_per_token"]))
+    return table
+
+
+def _foot(summary: Summary) -> RenderableType:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label in ("result hash", "results", "repeat", "note"):
+        if text := summary.get(label.replace(" ", "_")):
+            table.add_row(label, escape(str(text)))
+    return table
