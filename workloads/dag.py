@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 from vocabulary import BLOCK, Segment
 from workloads.base import ProgramSpec
@@ -17,7 +16,8 @@ from workloads.script import CallOp, JoinOp, Script, ThinkOp, TimeoutOp, ToolOp
 from workloads.session import CallId
 
 
-class DagCall(NamedTuple):
+@dataclass(slots=True)
+class DagCall:
     """A call of the DAG, in tokens and seconds.
 
     ``delay_s`` is the time of the tools and waits between the end of the last

@@ -28,8 +28,8 @@ from workloads.script import (
 from workloads.session import (
     AbandonEffect,
     CallEffect,
-    Cancelled,
     CancelEffect,
+    Cancelled,
     Effect,
     JoinEffect,
     Program,
@@ -75,7 +75,7 @@ class _Coroutine:
         self.task: Task | None = None
         self.number = -1
         # Tools and waits since the last call of this line of control.
-        self.delay = parent.delay if parent else 0.0
+        self.delay: float = parent.delay if parent else 0.0
         self.tools: tuple[tuple[str, float], ...] = parent.tools if parent else ()
 
 
@@ -123,17 +123,17 @@ class _DryRun:
             self.finish(coroutine, None)
 
     def call(self, coroutine: _Coroutine, effect: CallEffect) -> None:
-        op = CallOp(
-            effect.thread, effect.index, effect.parents, effect.prompt,
-            effect.output_id, effect.output_tokens, effect.prompt_tokens, effect.model,
-        )  # fmt: skip
-        coroutine.ops.append(op)
-        self.calls.append(
-            DagCall(
-                effect.thread, effect.index, effect.parents, effect.prompt, effect.prompt_tokens,
-                effect.output_id, effect.output_tokens, effect.model, coroutine.delay, coroutine.tools,
-            )  # fmt: skip
+        e = effect
+        coroutine.ops.append(
+            CallOp(
+                e.thread, e.index, e.parents, e.prompt, e.output_id, e.output_tokens, e.prompt_tokens, e.model
+            )
         )
+        call = DagCall(
+            e.thread, e.index, e.parents, e.prompt, e.prompt_tokens, e.output_id, e.output_tokens, e.model,
+            coroutine.delay, coroutine.tools,
+        )  # fmt: skip
+        self.calls.append(call)
         coroutine.delay, coroutine.tools = 0.0, ()
 
     def react(self, coroutine: _Coroutine, effect: Effect) -> Any:

@@ -76,15 +76,15 @@ class Fields:
         """Present and not null."""
         return self.values.get(name) is not None
 
-    def integer(self, name: str, *, low: int = 0, default: int | None = None) -> int:
-        """A whole number of at least ``low``; ``default`` where the field is missing."""
+    def integer(self, name: str, *, low: int = 0, high: int = 1 << 53, default: int | None = None) -> int:
+        """A whole number in low..high; ``default`` where the field is missing."""
         value = self.values.get(name)
         if value is None and default is not None:
             return default
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value < 1 << 53:
-            raise self.wrong(name, f"a whole number from {low}")
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise self.wrong(name, f"a whole number from {low} to {high}")
         return value
 
     def seconds(self, name: str, default: float | None = None) -> float | None:

@@ -103,9 +103,7 @@ class Search:
         shape = self.shape
         forks = [node.thread.fork() for _ in range(shape.samples)]
         lengths = [shape.output.tokens(stream(fork.key, "output")) for fork in forks]
-        await self._together(
-            forks, [_ask(fork, length) for fork, length in zip(forks, lengths, strict=True)]
-        )
+        await self._together(forks, [_ask(fork, length) for fork, length in zip(forks, lengths, strict=True)])
         # A node may be expanded again: its newest child's key makes the draw new.
         unique = stream(forks[0].key, "unique").binomial(shape.samples, shape.unique)
         children, depth, terminal = [], node.depth + 1, False

@@ -44,7 +44,9 @@ def fit(script: Script, limit: int, rule: str, where: str, tally: Tally, cuts: T
     return None
 
 
-def fit_specs(specs: list[ProgramSpec], limit: int, rule: str, skipped: Tally, cuts: Tally) -> list[ProgramSpec]:
+def fit_specs(
+    specs: list[ProgramSpec], limit: int, rule: str, skipped: Tally, cuts: Tally
+) -> list[ProgramSpec]:
     """The generated programs that fit (dry runs them all), renumbered."""
     result: list[ProgramSpec] = []
     for spec in specs:

@@ -128,9 +128,7 @@ def parse_value(value: object) -> object:
 
 
 def _plain(table: Mapping[str, object]) -> dict[str, object]:
-    return {
-        k: _plain(v) if isinstance(v, Mapping) else v for k, v in table.items() if k != "source"
-    }
+    return {k: _plain(v) if isinstance(v, Mapping) else v for k, v in table.items() if k != "source"}
 
 
 def _override(values: dict[str, object], name: str, value: object, where: str) -> None:

@@ -23,15 +23,17 @@ class PrefixIndex:
 
     def longest(self, prompt: Iterable[Segment]) -> int:
         """Shared leading tokens."""
-        node, total = self._root, 0
+        node: dict[int, Any] = self._root
+        total = 0
         for segment, length in prompt:
             seen = node.get(segment)
             if seen is None:
                 return total
             total += min(length, seen[_LONGEST])
-            node = seen.get(length)
-            if node is None:
-                return total
+            following = seen.get(length)
+            if following is None:
+                break
+            node = following
         return total
 
     def add(self, sequence: Iterable[Segment]) -> None:

@@ -8,6 +8,7 @@ recording: a replayed timeout that fires goes on with what came after it.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 from vocabulary import Segment
@@ -79,10 +80,8 @@ class _Replay:
                 if op.task in self.tasks:
                     await s.cancel(self.tasks[op.task])
             case TimeoutOp():
-                try:
+                with suppress(TimedOut):
                     await s.timeout(op.seconds, self.run(op.script))
-                except TimedOut:
-                    pass
             case AbandonOp():
                 await s.abandon()
 

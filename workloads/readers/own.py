@@ -52,7 +52,7 @@ class OwnReader:
             row = Fields(parse_json(line, where), where)
             if "do" not in row.values:
                 raise row.wrong("do", "the list of what the program does")
-            script = _Decoder().script(row.values["do"], f"{where}: do")
+            script = _Decoder().program(row.values["do"], f"{where}: do")
             fitting = fit(script, max_model_len, on_overflow, where, skipped, repaired)
             if fitting is not None:
                 kind, arrival = row.text("kind", name), row.seconds("arrival")
@@ -85,6 +85,15 @@ class _Decoder:
     def __init__(self) -> None:
         self.calls: dict[CallId, CallOp] = {}
         self.tasks: set[int] = set()
+        self.named: list[tuple[CallId, str]] = []
+
+    def program(self, value: object, where: str) -> Script:
+        """A whole program."""
+        script = self.script(value, where)
+        for parent, place in self.named:
+            if parent not in self.calls:
+                raise WorkloadError(f"{place}.parents: {list(parent)} is no call of the program")
+        return script
 
     def script(self, value: object, where: str) -> Script:
         if isinstance(value, dict):
@@ -113,9 +122,7 @@ class _Decoder:
         if (thread, index) in self.calls:
             raise row.wrong("call", "an identity no other call of the program has")
         parents = tuple(_call_id(item, row, "parents") for item in row.items("parents"))
-        for parent in parents:
-            if parent not in self.calls:
-                raise WorkloadError(f"{row.where}.parents: {list(parent)} is no earlier call of the program")
+        self.named.extend((parent, row.where) for parent in parents)
         base, keep = self.base(row)
         new = tuple(_segment(item, row, "new") for item in row.items("new"))
         if "reply" not in row.values:
