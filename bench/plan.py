@@ -12,9 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workloads.load import load
-
-from bench.config import RunConfig
+from bench.config import PROGRAMS, RunConfig
 from bench.errors import InvalidRun, UsageError
 from bench.offline import Offline, offline
 from bench.tables import FORMAT
@@ -23,7 +21,8 @@ from systems.latency.catalog import UnknownTable, load_table
 from systems.latency.model import TableLatency
 from vocabulary import BLOCK, EngineConfig
 from workloads.arrivals import poisson, recorded
-from workloads.base import ProgramSet, WorkloadError
+from workloads.base import NothingLeft, ProgramSet, WorkloadError
+from workloads.load import load, workload_names
 
 T = TypeVar("T")
 
@@ -158,8 +157,11 @@ def plan(config: RunConfig) -> Plan:
     )
     latency = _explained(lambda: load_table(config.model, config.gpu))
     engine = _explained(lambda: engine_config(config, spec, latency))
-    programs = load_programs(config, longest(engine))
-    enough(programs, config)
+    try:
+        programs = load_programs(config, longest(engine))
+        enough(programs, config)
+    except (UsageError, InvalidRun) as error:
+        raise type(error)(f"{error}{_kv_hint(str(error), engine)}") from None
     rate = None if config.concurrency is not None else _rate(config, programs)
     times = None if config.concurrency is not None else _times(config, programs, rate)
     return Plan(config, programs, times, rate, spec, engine, latency)
@@ -168,8 +170,18 @@ def plan(config: RunConfig) -> Plan:
 def _explained(make: Callable[[], T]) -> T:
     try:
         return make()
+    except NothingLeft as error:
+        raise InvalidRun(str(error)) from None
     except (CatalogError, UnknownTable, WorkloadError, ValueError) as error:
         raise UsageError(str(error)) from None
+
+
+def _kv_hint(message: str, engine: EngineConfig) -> str:
+    """Readers know only a length; say where a short one comes from."""
+    room = longest(engine)
+    if room == engine.max_model_len or str(room) not in message:
+        return ""
+    return f"; {room} tokens is what fits the KV cache of {engine.kv_blocks} blocks of {BLOCK} tokens"
 
 
 def engine_config(config: RunConfig, spec: SystemSpec, latency: TableLatency) -> EngineConfig:
@@ -191,15 +203,21 @@ def load_programs(config: RunConfig, room: int = CONTEXT) -> ProgramSet:
     return _explained(
         lambda: load(
             config.workload,
-            n=config.n,
+            n=_count(config),
             seed=config.seed,
             parameters=config.parameters,
             rate=config.rate,
             max_model_len=room,
-            on_overflow=config.on_overflow,
+            on_overflow=config.on_overflow or "auto",
             fmt=config.format,
+            closed=config.concurrency is not None,
         )
     )
+
+
+def _count(config: RunConfig) -> int | None:
+    generated = config.workload.partition(":")[0] in workload_names() or not Path(config.workload).exists()
+    return PROGRAMS if config.n is None and generated else config.n
 
 
 def enough(programs: ProgramSet, config: RunConfig) -> None:

@@ -10,7 +10,6 @@ format.
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -132,8 +131,14 @@ class Digest:
 def _bytes(values: Any, kind: str) -> bytes:
     if kind != "s":
         return np.ascontiguousarray(values, dtype=DTYPES[kind]).tobytes()
-    parts = ((str(len(data)).encode(), b":", data) for data in (str(v).encode() for v in values))
-    return b"".join(itertools.chain.from_iterable(parts))
+    framed = {v: _framed(v) for v in set(values)}
+    return b"".join([framed[v] for v in values])
+
+
+def _framed(text: str) -> bytes:
+    """Length first: where one text ends and the next begins is part of the content."""
+    data = text.encode()
+    return b"%d:%s" % (len(data), data)
 
 
 def result_hash(digests: dict[str, Digest]) -> str:

@@ -22,9 +22,8 @@ CHANGE = 0.1
 """Relative change up to which residual life counts as flat."""
 
 _MEANING = {
-    "rises": "who got far has even more to go, so least attained service should win over arrival order",
-    "falls": "who got far is nearly done, so least attained service preempts the wrong programs "
-    "and should lose",
+    "rises": "who got far has even more to go: an argument for least attained service over arrival order",
+    "falls": "who got far is nearly done: an argument against preempting by least attained service",
     "flat": "what was received says little about what is left (memoryless): no case for or against "
     "least attained service",
     "too few programs": f"needs at least {FEW} programs at each age",

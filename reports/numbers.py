@@ -10,16 +10,18 @@ MISSING = "-"
 
 
 def number(value: float | None) -> str:
-    """Three significant digits; thousands grouped; '-' for nothing."""
+    """Three significant digits, whole numbers whole; thousands grouped; '-' for nothing."""
     if value is None or not math.isfinite(value):
         return MISSING
     size = abs(value)
+    if value == int(value) and size < 1e15:
+        return f"{value:,.0f}"
     if size >= 100:
         return f"{value:,.0f}"
     if size >= 10:
         return f"{value:.1f}"
-    if size >= 1 or value == 0:
-        return f"{value:.2f}".rstrip("0").rstrip(".") if value == int(value) else f"{value:.2f}"
+    if size >= 1:
+        return f"{value:.2f}"
     if size >= 0.001:
         return f"{value:.3g}"
     return f"{value:.2e}"

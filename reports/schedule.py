@@ -28,7 +28,7 @@ def render(report: Mapping[str, Any]) -> RenderableType:
 
 def steps(schedules: Sequence[Mapping[str, Any]]) -> Table:
     """One row per scheduler, one column per step."""
-    table = Table(title="who runs in each step", title_justify="left", box=None, padding=(0, 1, 0, 0))
+    table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("step")
     longest = max(len(s["steps"]) for s in schedules)
     for step in range(1, longest + 1):

@@ -50,14 +50,12 @@ def _prefixes(prefix: Mapping[str, float]) -> Text:
 def residual_life(table: Mapping[str, Any]) -> RenderableType:
     """Mean residual life: what is left, on average, of a program that got this far."""
     rows: Sequence[Mapping[str, float]] = table["rows"]
-    grid = Table(
-        title=f"mean residual life of a program's {table['quantity']}: {table['verdict']}",
-        title_justify="left", box=None, pad_edge=False,
-    )  # fmt: skip
+    title = f"mean residual life of a program's {table['quantity']}: {table['verdict']}"
+    grid = Table(box=None, pad_edge=False)
     for name in ("already received", "programs left", "mean left", "ends before next row"):
         grid.add_column(name, justify="right")
     for row in rows:
         grid.add_row(
             number(row["age"]), number(row["alive"]), number(row["mean_left"]), percent(row["hazard"])
         )
-    return Group(grid, Text(str(table["explanation"]), style="dim"))
+    return Group(Text(title, style="bold"), grid, Text(str(table["explanation"]), style="dim"))

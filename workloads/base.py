@@ -86,3 +86,7 @@ class Reader(Protocol):
 
 class WorkloadError(ValueError):
     """Bad workload input: what was wrong, where, and what would be right."""
+
+
+class NothingLeft(WorkloadError):
+    """The input is fine, but every program was skipped or there is none."""

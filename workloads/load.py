@@ -19,7 +19,7 @@ from typing import Any
 
 import workloads
 from workloads import readers
-from workloads.base import ProgramSet, ProgramSpec, Reader, Workload, WorkloadError
+from workloads.base import NothingLeft, ProgramSet, ProgramSpec, Reader, Workload, WorkloadError
 from workloads.files import Tally, digest
 from workloads.keys import key_of
 from workloads.overflow import RULES, fit_specs
@@ -127,7 +127,7 @@ def _generate(
         result.repaired.update(cuts.counts)
         result.where.update(skipped.where() | cuts.where())
         if not result.programs:
-            raise WorkloadError(f"{result.name}: no program is left: {skipped.text()}")
+            raise NothingLeft(f"{result.name}: no program is left: {skipped.text()}")
     return result
 
 
@@ -219,7 +219,7 @@ def _trace(
     result = reader.read(path, max_model_len=limit, on_overflow=rule)
     if not result.programs:
         reasons = "; ".join(f"{count} x {reason}" for reason, count in result.skipped.items())
-        raise WorkloadError(f"{path.name}: no program is left: {reasons or 'the file holds none'}")
+        raise NothingLeft(f"{path.name}: no program is left: {reasons or 'the file holds none'}")
     if rate is not None or closed:
         result.programs = _drawn(result.programs, n or len(result.programs), seed)
         result.rate = rate

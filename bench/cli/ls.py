@@ -70,18 +70,18 @@ def _routers(_: Path) -> list[Row]:
 
 
 def _workloads(_: Path) -> list[Row]:
-    from workloads.load import workloads
+    from workloads.load import workload, workload_names
 
+    found = {name: workload(name) for name in workload_names()}
     return [
-        {"name": name, "presets": ", ".join(w.presets()), "default": w.default_preset}
-        for name, w in sorted(workloads().items())
+        {"name": n, "presets": ", ".join(w.presets()), "default": w.default_preset} for n, w in found.items()
     ]
 
 
 def _formats(_: Path) -> list[Row]:
-    from workloads.load import readers
+    from workloads.load import reader_names
 
-    return [{"name": name} for name in sorted(readers())]
+    return [{"name": name} for name in reader_names()]
 
 
 def _engines(_: Path) -> list[Row]:
