@@ -101,13 +101,19 @@ class Usage(NamedTuple):
 
 
 class EngineView(NamedTuple):
-    """What a router or gate sees of an engine; KV in blocks."""
+    """What a router or gate sees of an engine; KV in blocks.
+
+    ``calls`` are in the system there, ``running`` of them in the batch;
+    ``kv_cached`` blocks are free but still hold cached content.
+    """
 
     id: int
     alive: bool
     calls: int
     kv_used: int
     kv_total: int
+    running: int = 0
+    kv_cached: int = 0
 
 
 @dataclass(slots=True, eq=False)

@@ -102,7 +102,7 @@ class Engine(Protocol):
 
     The host delivers every event with time <= t before it lets a step start
     at t. Steps that start before ``until`` may end after it; their results
-    count from their end.
+    count from their end, and no policy hears of them before (``collect``).
     """
 
     id: int
@@ -122,9 +122,15 @@ class Engine(Protocol):
     def horizon(self) -> float:
         """No call finishes before this time, if nothing is submitted or aborted."""
 
-    def advance(self, until: float) -> list[Finished]:
-        """Run steps that start before ``until``; return after the first step
-        that finishes calls. They end at ``clock_of_results()``."""
+    def advance(self, until: float) -> bool:
+        """Run steps that start before ``until``, up to the first that finishes calls.
+
+        True if it came to that: the host calls ``collect`` at ``results_at()``,
+        after everything that happens before, and does not advance until then.
+        """
+
+    def collect(self) -> list[Finished]:
+        """The end of a step that finished calls: policies are told now; rows in batch order."""
 
     def results_at(self) -> float:
         """End time of the last step run."""

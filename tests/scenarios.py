@@ -177,9 +177,10 @@ class Host:
         once = math.nextafter(engine.clock(), INF)
         others = (e.horizon() for e in self.engines.values() if e is not engine)
         until = once if self.stride == "single" else max(once, min([until, *others]))
-        for row in engine.advance(until):
-            self._at(engine.results_at(), _RESULT, partial(self._result, row), engine.id)
-        self.after(engine)
+        if engine.advance(until):
+            self._at(engine.results_at(), _RESULT, partial(self._collect, engine), engine.id)
+        else:
+            self.after(engine)
 
     def _at(self, time: float, kind: int, act: Then, engine: int = 0) -> None:
         """Schedule ``act``; equal times and kinds go by engine, then by who asked first."""
@@ -241,6 +242,12 @@ class Host:
         program.open[call.seq] = call
         self._where[call.seq] = engine
         engine.submit(call, body, self.table.snapshot(program.number), now)
+
+    def _collect(self, engine: Engine, now: float) -> None:
+        rows = engine.collect()
+        self.after(engine)
+        for row in rows:
+            self._result(row, now)
 
     def _result(self, row: Finished, now: float) -> None:
         self._closed(row, now)

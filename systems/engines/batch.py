@@ -62,6 +62,7 @@ class Batch:
         self.finishing: list[tuple[float, int, Request]] = []
         self.expiring: list[tuple[float, int, Request]] = []
         self.pushed = self.admitted = 0
+        self.renewed: list[Request] = []  # calls whose quantum ran out at this boundary
         self.preempted: list[int] = []  # at this boundary, if steps are recorded
         self.total = dict.fromkeys(_TOTALS, 0.0)
 
@@ -251,7 +252,8 @@ class Batch:
         request.expire_at = at
         heappush(self.expiring, (at, request.number, request))
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """Ask the policy about every running call whose quantum is used up."""
         now = self.t if self.scheduler.unit == "s" else self.g
         due = []
         expiring = self.expiring
@@ -271,6 +273,8 @@ class Batch:
             level = request.slot.level
             self.levels[level] = self.levels.get(level, 0) + 1
             request.row.demotions += level > old
+            request.renewed = True
+            self.renewed.append(request)
             self.arm(request)
             self.note(self.t, request, "expire", request.slot.key)
 

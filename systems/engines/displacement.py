@@ -14,6 +14,17 @@ from systems.engines.request import Request
 from vocabulary import BLOCK, blocks_for
 
 
+def _rank(request: Request) -> tuple[int, bool, float, int]:
+    level, key, seq = request.order
+    return level, request.renewed, key, seq
+
+
+def _outranks(waiting: Request, running: Request) -> bool:
+    """Whether ``waiting`` may take the place of ``running``."""
+    mine, theirs = waiting.slot.level, running.slot.level
+    return theirs > mine or (theirs == mine and running.renewed and running.order > waiting.order)
+
+
 class _Room:
     """What the next step has left for newcomers: slots, tokens, and blocks promised so far."""
 
@@ -35,9 +46,9 @@ class _Room:
 
     def make(self, request: Request) -> bool:
         """Displace worse calls until ``request`` fits, and reserve its place."""
-        batch, kv, level = self.batch, self.batch.kv, request.slot.level
+        batch, kv = self.batch, self.batch.kv
         if self.budget <= 0:
-            if batch.partial is None or batch.partial.slot.level <= level:
+            if batch.partial is None or not _outranks(request, batch.partial):
                 return False
             self.displace(batch.partial)
         cap = (request.tokens - 1) // BLOCK
@@ -46,9 +57,12 @@ class _Room:
             need = blocks_for(request.tokens) - used
             if self.slots > 0 and need <= kv.free() - self.promised:
                 break
-            if not batch.levels or max(batch.levels) <= level:
+            if not batch.running:
                 return False
-            self.displace(batch.worst())
+            worst = max(batch.running.values(), key=_rank)
+            if not _outranks(request, worst):
+                return False
+            self.displace(worst)
         self.slots -= 1
         self.promised += need
         self.budget -= min(request.tokens - BLOCK * hit, self.budget)
@@ -56,12 +70,20 @@ class _Room:
 
 
 def displace(batch: Batch) -> None:
-    """Preempt what must go so that better-level waiting calls fit into this step."""
+    """Preempt what must go so that calls which outrank it fit into this step."""
+    renewed, batch.renewed = batch.renewed, []
     head = batch.head()
-    if head is None or not batch.levels or max(batch.levels) <= head.slot.level:
-        return
+    if head is not None and batch.levels and (renewed or max(batch.levels) > head.slot.level):
+        _displace(batch, head)
+    for request in renewed:
+        request.renewed = False
+
+
+def _displace(batch: Batch, head: Request | None) -> None:
     room, looked = _Room(batch), []
-    while head is not None and batch.levels and max(batch.levels) > head.slot.level:
+    while head is not None and batch.running:
+        if not _outranks(head, max(batch.running.values(), key=_rank)):
+            break
         looked.append(batch.pop_head())
         if not room.make(head):
             break

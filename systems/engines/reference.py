@@ -61,6 +61,8 @@ class ReferenceEngine:
         self._running: list[Job] = []  # in order of admission
         self._clock = 0.0  # end of the last step, or when the first call came after it
         self._end = 0.0  # end of the last step
+        self._batch = Batch(0.0, 0, [])  # of the last step
+        self._seconds = 0.0  # its length
         self._count = dict.fromkeys(_COUNTERS, 0)
         self._busy_s = 0.0
         self._kv_grid = 0  # blocks in use x step length in units of the grid: exact as an integer
@@ -99,13 +101,21 @@ class ReferenceEngine:
         """No call finishes before this time: here simply the start of the next step."""
         return self.clock()
 
-    def advance(self, until: float) -> list[Finished]:
-        """Run the steps that start before ``until``, up to the first that finishes calls."""
+    def advance(self, until: float) -> bool:
+        """Run the steps that start before ``until``; True after the first that finishes calls."""
         while self.clock() < until:
-            finished = self._step()
-            if finished:
-                return finished
-        return []
+            self._start_step()
+            if any(self._is_last(job, n) for job, n in self._batch.tokens.items()):
+                return True
+            self.collect()
+        return False
+
+    def collect(self) -> list[Finished]:
+        """The end of the step: tokens appear, calls finish, then quanta expire."""
+        given = self._batch.tokens.items()
+        finished = [job.row for job, n in given if self._end_step(job, n, self._seconds)]
+        self._expire()
+        return finished
 
     def results_at(self) -> float:
         """End of the last step run."""
@@ -118,7 +128,8 @@ class ReferenceEngine:
     def view(self) -> EngineView:
         """What a router sees now."""
         calls = len(self._waiting) + len(self._running)
-        return EngineView(self.id, True, calls, self._kv.used, self._kv.total)
+        used, total = self._kv.used, self._kv.total
+        return EngineView(self.id, True, calls, used, total, len(self._running), self._kv.cached_free)
 
     def stats(self) -> dict[str, float]:
         """Totals so far: counts, seconds, tokens, blocks and block-seconds."""
@@ -145,7 +156,7 @@ class ReferenceEngine:
 
     # One boundary and the step after it
 
-    def _step(self) -> list[Finished]:
+    def _start_step(self) -> None:
         batch = self._schedule(self._clock, [])
         while not batch.tokens:  # the first running call preempted itself: the boundary repeats
             batch = self._schedule(self._clock, batch.preempted)
@@ -153,15 +164,21 @@ class ReferenceEngine:
         contexts = [job.tokens for job in batch.tokens if not job.prefilling]
         seconds = self.latency.step(prefills, len(contexts), sum(contexts))
         self._record(batch, seconds)
+        self._batch, self._seconds = batch, seconds
         self._clock = self._end = batch.now + seconds
-        finished = [job.row for job, n in batch.tokens.items() if self._end_step(job, n, seconds)]
-        self._expire()
-        return finished
+
+    @staticmethod
+    def _is_last(job: Job, n: int) -> bool:
+        """Whether these ``n`` tokens bring the last one of the reply."""
+        done = job.computed + n == job.tokens
+        return done and job.row.output_tokens + 1 == job.body.output_tokens
 
     def _schedule(self, now: float, preempted: list[int]) -> Batch:
         batch = Batch(now, self.config.max_num_batched_tokens, preempted)
         self._promote(now)
         self._displace(batch)
+        for job in self._jobs():
+            job.renewed = False
         self._schedule_running(batch)
         if not batch.evicted:
             self._admit(batch)
@@ -263,17 +280,18 @@ class ReferenceEngine:
 
     def _make_room(self, job: Job, room: Room, batch: Batch) -> bool:
         """Preempt what ``job`` may displace until it fits, and reserve its place; False to stop."""
-        if not self._outranks(job, self._worst()):
+        worst = self._worst()
+        if worst is None or not job.outranks(worst):
             return False
         if room.budget <= 0:
             last = self._running[-1]
-            if not last.prefilling or not self._outranks(job, last):
+            if not last.prefilling or not job.outranks(last):
                 return False
             self._displace_one(last, room, batch)
         hits = self._kv.find(job.segments, job.tokens)
         while room.slots <= 0 or self._need(job, hits) > self._kv.free - room.reserved:
             worst = self._worst()
-            if worst is None or not self._outranks(job, worst):
+            if worst is None or not job.outranks(worst):
                 return False
             self._displace_one(worst, room, batch)
         room.slots -= 1
@@ -287,11 +305,7 @@ class ReferenceEngine:
         self._preempt(victim, batch, "displace")
 
     def _worst(self) -> Job | None:
-        return max(self._running, key=order_of, default=None)
-
-    @staticmethod
-    def _outranks(job: Job, running: Job | None) -> bool:
-        return running is not None and running.slot.level > job.slot.level
+        return max(self._running, key=lambda job: job.rank, default=None)
 
     # The end of a step
 
@@ -323,6 +337,7 @@ class ReferenceEngine:
         for job in self._running:
             if not job.expired:
                 continue
+            job.renewed = True
             slot = self.scheduler.expire(job.call, job.row.served, self._end)
             job.row.demotions += slot.level > job.slot.level
             job.take(slot)

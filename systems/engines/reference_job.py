@@ -25,11 +25,23 @@ class Job:
     computed: int = 0
     slot_served: float = 0.0
     prefilling: bool = True
+    renewed: bool = False
 
     @property
     def order(self) -> tuple[int, float, int]:
         """Smaller runs first."""
         return (self.slot.level, self.slot.key, self.call.seq)
+
+    @property
+    def rank(self) -> tuple[int, bool, float, int]:
+        """Largest is displaced first; ``renewed`` calls before the others of their level."""
+        return (self.slot.level, self.renewed, self.slot.key, self.call.seq)
+
+    def outranks(self, running: Job) -> bool:
+        """Whether this waiting call may take the place of ``running``."""
+        level = running.slot.level
+        behind = running.renewed and running.order > self.order
+        return level > self.slot.level or (level == self.slot.level and behind)
 
     @property
     def tokens(self) -> int:

@@ -55,6 +55,11 @@ class KVBlocks:
         return len(self._plain) + len(self._idle)
 
     @property
+    def cached_free(self) -> int:
+        """Free blocks that still hold cached content."""
+        return len(self._idle)
+
+    @property
     def used(self) -> int:
         """Blocks somebody uses."""
         return self.total - self.free

@@ -21,11 +21,12 @@ class Request:
     held through ``chain`` (full, cached). ``limit``: total service at which
     the slot's quantum is used up. ``g_in``/``t_in``: step and time since which
     participation is not yet booked in ``row``. ``number``: order of admission.
+    ``renewed``: its quantum ran out at this boundary.
     """
 
     __slots__ = ("call", "chain", "computed", "decoded", "decoding", "ends", "expire_at",
                  "finish_at", "g0", "g_in", "ids", "limit", "number", "order", "output",
-                 "row", "slot", "state", "t_in", "tokens", "tree")  # fmt: skip
+                 "renewed", "row", "slot", "state", "t_in", "tokens", "tree")  # fmt: skip
 
     def __init__(self, call: Call, body: Body, row: Finished, slot: Slot) -> None:
         self.call = call
@@ -45,6 +46,7 @@ class Request:
         self.chain: list[Held] = []
         self.state = WAITING
         self.decoding = False
+        self.renewed = False
         self.g_in = self.g0 = self.number = 0
         self.t_in = 0.0
         self.finish_at: float = INF

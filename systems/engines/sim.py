@@ -49,13 +49,37 @@ class SimEngine(Batch):
         a, b, _ = self.latency.decode_line(self.n, self.ctx)
         return self.t + k * ((a + b * self.ctx + _ROUND) - _ROUND)
 
-    def advance(self, until: float) -> list[Finished]:
-        """Run steps that start before ``until``, up to the first that finishes calls."""
+    def advance(self, until: float) -> bool:
+        """Run steps that start before ``until``; True after the first that finishes calls."""
         while self.calls and self.t < until:
-            done = self._boundary(until)
-            if done:
-                return done
-        return []
+            self._boundary(until)
+            if self.finishing and self.finishing[0][0] <= self.g and self._somebody_finishes():
+                return True
+            self._expire()
+        return False
+
+    def collect(self) -> list[Finished]:
+        """The end of a step that finished calls: finishes in batch order, then quanta."""
+        g, finishing, done = self.g, self.finishing, []
+        while finishing and finishing[0][0] <= g:
+            at, _, request = heappop(finishing)
+            if request.finish_at == at:
+                done.append(self.finish(request))
+        self._expire()
+        return done
+
+    def _somebody_finishes(self) -> bool:
+        """Whether the first entry is still true; entries of calls that left are dropped."""
+        g, finishing = self.g, self.finishing
+        while finishing and finishing[0][0] <= g:
+            if finishing[0][2].finish_at == finishing[0][0]:
+                return True
+            heappop(finishing)
+        return False
+
+    def _expire(self) -> None:
+        if self.expiring and self.expiring[0][0] <= (self.t if self.scheduler.unit == "s" else self.g):
+            self.expire()
 
     def end_program(self, program: int, now: float) -> None:
         """Forget a program's row."""
@@ -63,17 +87,22 @@ class SimEngine(Batch):
 
     def view(self) -> EngineView:
         """What a router sees."""
-        return EngineView(self.id, True, len(self.calls), self.kv.total - self.kv.free(), self.kv.total)
+        kv = self.kv
+        used = kv.total - kv.free()
+        return EngineView(self.id, True, len(self.calls), used, kv.total, len(self.running), kv.idle)
 
     def close(self) -> None:
         """Nothing to release."""
 
     # -- one boundary and the step(s) behind it --------------------------------------
 
-    def _boundary(self, until: float) -> list[Finished]:
+    def _boundary(self, until: float) -> None:
+        """Start of a step, and the step; several steps if they are pure decode."""
         if self.n_waiting:
             if self.scheduler.tracks_wait and self.scheduler.next_due() <= self.t:
                 self._promote()
+            displace(self)
+        elif self.renewed:
             displace(self)
         budget = self.config.max_num_batched_tokens - self.n
         need = self.phase[self.g & 15]
@@ -81,13 +110,15 @@ class SimEngine(Batch):
         partial = self.partial
         if partial is None:
             if need > self.kv.plain and need > self.kv.free():
-                return tight_step(self)
+                tight_step(self)
+                return
             self.kv.take(need)
         else:
             chunk = min(partial.tokens - partial.computed, budget)
             more = blocks_for(partial.computed + chunk) - blocks_for(partial.computed)
             if need + more > self.kv.free():
-                return tight_step(self)
+                tight_step(self)
+                return
             self.kv.take(need)
             self.schedule_chunk(partial, chunk, prefills)
             budget -= chunk
@@ -98,7 +129,6 @@ class SimEngine(Batch):
             self.start_decoding()
         else:
             self._decode(until)
-        return self.end_of_step()
 
     def _admit(self, budget: int, prefills: list[tuple[int, int]]) -> None:
         """Admit waiting calls in order; stop at the first that does not fit."""
@@ -229,20 +259,6 @@ class SimEngine(Batch):
         while self._blocks_ahead(k + 1) <= free:
             k += 1
         return k
-
-    # -- the end of a step -----------------------------------------------------------
-
-    def end_of_step(self) -> list[Finished]:
-        """Finish what is done, then expire quanta; rows in batch order."""
-        g, finishing, done = self.g, self.finishing, []
-        while finishing and finishing[0][0] <= g:
-            at, _, request = heappop(finishing)
-            if request.finish_at == at:
-                done.append(self.finish(request))
-        expiring = self.expiring
-        if expiring and expiring[0][0] <= (self.t if self.scheduler.unit == "s" else g):
-            self._expire()
-        return done
 
     def _record_step(self, dt: float, chunks: Iterable[int], given: Container[Request]) -> None:
         """Note the batch of this step: prefilling calls take their tokens from ``chunks``."""

@@ -6,13 +6,13 @@ from heapq import heappush
 from typing import TYPE_CHECKING
 
 from systems.engines.request import RUNNING, Request
-from vocabulary import INF, Finished, blocks_for
+from vocabulary import INF, blocks_for
 
 if TYPE_CHECKING:
     from systems.engines.sim import SimEngine
 
 
-def tight_step(engine: SimEngine) -> list[Finished]:
+def tight_step(engine: SimEngine) -> None:
     """Schedule the running in order, preempting the worst while blocks are short; run the step.
 
     Nobody is admitted in such a step. Calls after one that preempted itself get nothing.
@@ -20,7 +20,7 @@ def tight_step(engine: SimEngine) -> list[Finished]:
     prefills: list[tuple[int, int]] = []
     given = _schedule_running(engine, prefills)
     if not given:
-        return []
+        return
     n = ctx = 0
     for request in given:
         if request.decoding:
@@ -32,7 +32,6 @@ def tight_step(engine: SimEngine) -> list[Finished]:
     for request in stalled:
         _stall(engine, request, engine.t - before)
     engine.start_decoding()
-    return engine.end_of_step()
 
 
 def _schedule_running(engine: SimEngine, prefills: list[tuple[int, int]]) -> dict[Request, int]:
