@@ -6,6 +6,7 @@ environment, which ``make vllm-cpu`` builds: this side imports nothing of vLLM.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import subprocess
@@ -98,17 +99,17 @@ class _Worker:
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         last = f"; its last words: {lines[-1]}" if lines else ""
-        hint = " (if vLLM is broken, rebuild it with `make vllm-cpu`)" if "ModuleNotFoundError" in last else ""
+        hint = (
+            " (if vLLM is broken, rebuild it with `make vllm-cpu`)" if "ModuleNotFoundError" in last else ""
+        )
         return f"engine vllm-virtual: the vLLM process ended (exit code {code}){last}{hint}"
 
 
 def _terminate(process: subprocess.Popen[bytes]) -> None:
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            try:
+            with contextlib.suppress(OSError):  # what was buffered can no longer be delivered
                 pipe.close()
-            except OSError:  # what was buffered can no longer be delivered
-                pass
     try:
         process.wait(timeout=2)
     except subprocess.TimeoutExpired:
@@ -187,11 +188,13 @@ class VllmVirtualEngine:
         """No call finishes before this time: the start of the next step."""
         return self._state.clock
 
-    def advance(self, until: float) -> list[Finished]:
-        """Run the steps that start before ``until``, up to the first that finishes calls."""
-        if self._state.clock >= until:
-            return []
-        return [self._left(row) for row in self._ask("advance", until)]
+    def advance(self, until: float) -> bool:
+        """Run the steps that start before ``until``; True after the first that finishes calls."""
+        return self._state.clock < until and cast(bool, self._ask("advance", until))
+
+    def collect(self) -> list[Finished]:
+        """The end of the step that finishes calls; their rows."""
+        return [self._left(row) for row in self._ask("collect")]
 
     def results_at(self) -> float:
         """End of the last step run."""
@@ -205,7 +208,7 @@ class VllmVirtualEngine:
 
     def view(self) -> EngineView:
         """What a router sees now."""
-        return self._state.view
+        return cast(EngineView, self._ask("view"))
 
     def stats(self) -> dict[str, float]:
         """Totals so far: counts, seconds, tokens, blocks and block-seconds."""

@@ -15,7 +15,8 @@ class Account:
 
     ``since_slot`` is the service received since the slot was given (the
     scheduler's unit); ``fresh`` says that it has emitted nothing since its last
-    admission; ``waits`` is its log, (time in s, arrive|admit|hold|preempt|end).
+    admission, ``renewed`` that its slot was
+    renewed at this boundary; ``waits`` is its log, (time in s, arrive|admit|hold|preempt|end).
     """
 
     row: Finished
@@ -24,6 +25,7 @@ class Account:
     one_shot: bool = False
     in_batch: bool = False
     fresh: bool = True
+    renewed: bool = False
     admissions: int = 0
     since_slot: float = 0.0
     waits: list[tuple[float, str]] = field(default_factory=list)
@@ -57,6 +59,7 @@ class Account:
 
     def expire(self, slot: Slot) -> None:
         """Its quantum was used up: go on in ``slot``."""
+        self.renewed = True
         self.row.demotions += slot.level > self.slot.level
         self._take(slot)
 

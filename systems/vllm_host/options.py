@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from importlib import import_module
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
+from systems.catalog import DEFAULT_SYSTEM, build_scheduler, load_system
 from systems.protocols import Scheduler
 
 PREEMPTIONS = ("recompute", "hold")
@@ -17,8 +17,8 @@ PREEMPTIONS = ("recompute", "hold")
 class HostOptions:
     """What the scheduler class needs to know beside vLLM's own configuration.
 
-    ``scheduler``: the policy, a file in ``systems/schedulers``, built with
-    ``knobs``. ``preemption``: recompute (vLLM's) or hold (docs/vllm.md).
+    ``scheduler``: the policy, a name of the catalog or ``pkg.mod:Class``, built
+    with ``knobs``. ``preemption``: recompute (vLLM's) or hold (docs/vllm.md).
     ``log``: a file to which one JSON object per finished call is appended.
     Raises ValueError for an unknown preemption.
     """
@@ -44,14 +44,9 @@ class HostOptions:
         return cls(**config)
 
     def build_scheduler(self) -> Scheduler:
-        """The policy with a process table of its own. Raises ValueError for an unknown name or knob."""
-        try:
-            module = import_module(f"systems.schedulers.{self.scheduler.replace('-', '_')}")
-            return cast(Scheduler, module.SCHEDULER(**self.knobs))
-        except (ImportError, AttributeError):
-            raise ValueError(f"additional-config: there is no scheduler {self.scheduler!r}") from None
-        except TypeError as error:
-            raise ValueError(f"additional-config: knobs of {self.scheduler!r}: {error}") from None
+        """The policy with a process table of its own. Raises CatalogError for an unknown name or knob."""
+        knobs = {f"scheduler.{name}": value for name, value in self.knobs.items()}
+        return build_scheduler(load_system(DEFAULT_SYSTEM, scheduler=self.scheduler, knobs=knobs))
 
     def open_log(self) -> TextIO | None:
         """The call log, line buffered, or None."""

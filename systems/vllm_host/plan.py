@@ -1,25 +1,74 @@
 """Who runs in the next step: displacement before vLLM schedules (docs/engine.md), and hold (docs/vllm.md).
 
-Duck-typed over the host (``systems.vllm_host.scheduler.PolicyMixin``) and vLLM's
-requests, so that it imports nothing of vLLM. All room is counted in slots,
-16-token blocks and tokens of one step.
+Imports nothing of vLLM. Room is counted in slots, 16-token blocks and tokens of one step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
-from typing import Any
+from typing import Any, Protocol
 
 from vocabulary import blocks_for
 
 Request = Any
+"""vLLM's: request_id, priority (the order), num_tokens, num_computed_tokens, is_prefill_chunk."""
 Order = tuple[int, float, int]
 
 
-class Plan:
-    """Displacement with recompute: a waiting call takes the place of running ones of a strictly worse level."""
+class Waiting(Protocol):
+    """vLLM's priority queue; iterating copies it."""
 
-    def __init__(self, host: Any) -> None:
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Request]: ...
+    def peek_request(self) -> Request:
+        """The first in order."""
+
+
+class Host(Protocol):
+    """What a plan asks of and does to ``systems.vllm_host.scheduler.PolicyMixin``."""
+
+    running: list[Request]
+    waiting: Waiting
+    held: dict[str, Request]
+    max_num_running_reqs: int
+    max_num_scheduled_tokens: int
+
+    def free_blocks(self) -> int:
+        """Blocks nobody uses."""
+
+    def tokens_left(self, request: Request) -> int:
+        """Tokens a running call wants in its next step."""
+
+    def blocks_needed(self, request: Request) -> tuple[int, int]:
+        """(free blocks that admitting it whole takes, tokens the prefix cache has of it)."""
+
+    def growth(self, request: Request, tokens: int) -> int:
+        """New blocks a call that has KV needs for ``tokens`` more."""
+
+    def renewed(self, request: Request) -> bool:
+        """Whether its quantum was used up, and its slot renewed, at this very boundary."""
+
+    def may_be_admitted(self, request: Request) -> bool:
+        """Whether vLLM itself does not block it."""
+
+    def displace(self, request: Request) -> None:
+        """Preempt a running call."""
+
+    def hold(self, request: Request) -> None:
+        """Take a running call out of the batch with its KV."""
+
+    def resume(self, request: Request) -> None:
+        """Put a held call back."""
+
+    def evict(self, request: Request) -> None:
+        """Take a held call's KV."""
+
+
+class Plan:
+    """Displacement with recompute: waiting calls take the place of running ones that they outrank."""
+
+    def __init__(self, host: Host) -> None:
         self.host = host
         self.slots = host.max_num_running_reqs - len(host.running)
         self.budget = host.max_num_scheduled_tokens
@@ -32,8 +81,7 @@ class Plan:
     def run(self) -> None:
         """Visit the waiting calls in order, victims included; stop at the first that gets no room."""
         host = self.host
-        first = next(iter(host.waiting), None)
-        if not host.held and (first is None or self._worst(first.priority[0]) is None):
+        if not host.held and not (host.waiting and self._victim(host.waiting.peek_request())):
             return
         waiting = (r for r in host.waiting if host.may_be_admitted(r))
         self.queue = [(r.priority, r) for r in (*host.held.values(), *waiting)]
@@ -47,12 +95,21 @@ class Plan:
         self.budget -= tokens
 
     def _free(self) -> int:
-        return int(self.host.free_blocks()) - self.reserved
+        return self.host.free_blocks() - self.reserved
 
-    def _worst(self, level: float) -> Request | None:
-        """The worst running call if its level is strictly worse than ``level``."""
-        worst = max(self.host.running, key=_order, default=None)
-        return worst if worst is not None and worst.priority[0] > level else None
+    def _victim(self, request: Request) -> Request | None:
+        """The worst running call, if ``request`` outranks it."""
+        worst = max(self.host.running, key=self._rank, default=None)
+        return worst if worst is not None and self._outranks(request, worst) else None
+
+    def _rank(self, running: Request) -> tuple[int, bool, float, int]:
+        level, key, seq = running.priority
+        return level, self.host.renewed(running), key, seq
+
+    def _outranks(self, request: Request, running: Request) -> bool:
+        mine: Order = request.priority
+        theirs: Order = running.priority
+        return theirs[0] > mine[0] or (theirs[0] == mine[0] and self.host.renewed(running) and theirs > mine)
 
     def _remove(self, victim: Request) -> None:
         self.host.displace(victim)
@@ -61,12 +118,11 @@ class Plan:
         heappush(self.queue, (victim.priority, victim))
 
     def _place(self, request: Request) -> bool:
-        level = request.priority[0]
-        if self._worst(level) is None or not self._find_tokens(level):
+        if self._victim(request) is None or not self._find_tokens(request):
             return False
         need, hit_tokens = self.host.blocks_needed(request)
         while self.slots <= 0 or need > self._free():
-            victim = self._worst(level)
+            victim = self._victim(request)
             if victim is None:
                 return False
             self._remove(victim)
@@ -76,15 +132,15 @@ class Plan:
         self._give(request, request.num_tokens - hit_tokens)
         return True
 
-    def _find_tokens(self, level: float) -> bool:
-        """Make sure the step has a token left, at the expense of a worse call in mid-prefill."""
+    def _find_tokens(self, request: Request) -> bool:
+        """Make sure the step has a token left, at the expense of an outranked call in mid-prefill."""
         if self.budget > 0:
             return True
         partial = self._partial()
-        if partial is None or partial.priority[0] <= level:
+        if partial is None or not self._outranks(request, partial):
             return False
         self._remove(partial)
-        return self.budget > 0
+        return True
 
     def _partial(self) -> Request | None:
         last = self.host.running[-1] if self.host.running else None
@@ -97,7 +153,7 @@ class HoldPlan(Plan):
     Held calls are in ``host.held``, not in ``host.running``, while this runs.
     """
 
-    def __init__(self, host: Any) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         while self._free() < 0 and host.held:
             host.evict(self._worst_held())
@@ -114,13 +170,12 @@ class HoldPlan(Plan):
         heappush(self.queue, (victim.priority, victim))
 
     def _place(self, request: Request) -> bool:
-        level = request.priority[0]
-        if not self._find_tokens(level) or not self._find_slot(level):
+        if not self._find_tokens(request) or not self._find_slot(request):
             return False
         held = request.request_id in self.host.held
         need, hit_tokens = self._need(request, held)
         while need > self._free():
-            if not self._find_blocks(request, level):
+            if not self._find_blocks(request):
                 return False
             need, hit_tokens = self._need(request, held)
         self.slots -= 1
@@ -133,23 +188,22 @@ class HoldPlan(Plan):
 
     def _need(self, request: Request, held: bool) -> tuple[int, int]:
         if not held:
-            need, hit_tokens = self.host.blocks_needed(request)
-            return int(need), int(hit_tokens)
-        computed = request.num_computed_tokens
+            return self.host.blocks_needed(request)
+        computed: int = request.num_computed_tokens
         return self.host.growth(request, request.num_tokens - computed), computed
 
-    def _find_slot(self, level: float) -> bool:
-        if self.slots <= 0 and (victim := self._worst(level)) is not None:
+    def _find_slot(self, request: Request) -> bool:
+        if self.slots <= 0 and (victim := self._victim(request)) is not None:
             self._remove(victim)
         return self.slots > 0
 
-    def _find_blocks(self, request: Request, level: float) -> bool:
-        """Idle KV pays first: the worst held call behind ``request``, then the worst running call of a worse level."""
+    def _find_blocks(self, request: Request) -> bool:
+        """Take KV of the worst held call behind ``request``, else of an outranked running one."""
         held = self._worst_held(request.priority)
         if held is not None:
             self.host.evict(held)
             return True
-        victim = self._worst(level)
+        victim = self._victim(request)
         if victim is None:
             return False
         self._remove(victim)

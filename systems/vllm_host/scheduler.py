@@ -84,8 +84,9 @@ class PolicyMixin:
         self.by_seq: dict[int, Request] = {}
         self.decisions: list[Decision] = []
         self.tally: Counter[str] = Counter()  # decisions by rule, recorded or not
-        self.on_close: Callable[[Account], None] = lambda account: None
+        self.on_close: Callable[[Account], None] = lambda _: None
         self._callers = Callers()
+        self._renewed: list[Account] = []
         self._preempted: list[int] = []
         self._displacing = False
         self._last_end = 0.0
@@ -102,7 +103,9 @@ class PolicyMixin:
         call, snap, one_shot = self._callers.identify(extra, request.num_prompt_tokens)
         self.submit(request, call, snap, self.now(), one_shot)
 
-    def submit(self, request: Request, call: Call, snap: Snapshot, now: float, one_shot: bool = False) -> None:
+    def submit(
+        self, request: Request, call: Call, snap: Snapshot, now: float, one_shot: bool = False
+    ) -> None:
         """Take ``request`` in as ``call``, which arrived at ``now``."""
         slot = self.carried.arrive(call, snap, now)
         row = Finished(call, self.options.engine, now, level=slot.level)
@@ -146,13 +149,18 @@ class PolicyMixin:
         self._displacing = True
         (HoldPlan if self.options.preemption == "hold" else Plan)(self).run()
         self._displacing = False
+        for account in self._renewed:
+            account.renewed = False
+        self._renewed.clear()
         output = super().schedule(*args, **kwargs)
         self.running.extend(self.held.values())
         batch = self._batch(output, now)
         self.in_flight.append(InFlight(now, batch, tuple(self._preempted)))
         return output
 
-    def update_from_output(self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput) -> Any:
+    def update_from_output(
+        self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
+    ) -> Any:
         """The end of a step: charge its batch, let vLLM finish calls, then expire quanta."""
         step = self.in_flight.popleft()
         now = self.now()
@@ -190,6 +198,7 @@ class PolicyMixin:
             if account.quantum_used and request.request_id not in self.held:
                 slot = self.carried.expire(account.call, account.row.served, now)
                 account.expire(slot)
+                self._renewed.append(account)
                 request.priority = account.order
                 self._decide(now, account, "expire", slot.key)
 
@@ -272,6 +281,10 @@ class PolicyMixin:
         """New blocks a call that has KV needs for ``tokens`` more tokens."""
         held = len(self.kv_cache_manager.get_blocks(request.request_id).blocks[0])
         return growth(request.num_computed_tokens, tokens, held)
+
+    def renewed(self, request: Request) -> bool:
+        """Whether its quantum was used up at this very boundary."""
+        return self.accounts[request.request_id].renewed
 
     def may_be_admitted(self, request: Request) -> bool:
         """Not blocked by vLLM itself (a grammar that compiles, a remote KV transfer)."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 from typing import Any, BinaryIO, NamedTuple
 
-from vocabulary import INF, Decision, EngineView, Step
+from vocabulary import INF, Decision, Step
 
 _HEADER = 8
 
@@ -20,7 +20,6 @@ class State(NamedTuple):
 
     clock: float = INF
     results_at: float = 0.0
-    view: EngineView = EngineView(0, True, 0, 0, 0)
     steps: tuple[Step, ...] = ()
     decisions: tuple[Decision, ...] = ()
 

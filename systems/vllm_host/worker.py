@@ -34,7 +34,19 @@ from systems.vllm_host.accounts import Account
 from systems.vllm_host.options import HostOptions
 from systems.vllm_host.scheduler import InFlight, PolicyScheduler, Scheduled
 from systems.vllm_host.wire import Failure, State, receive, send
-from vocabulary import BLOCK, GRID, INF, Body, Call, EngineConfig, EngineView, Finished, Segment, Snapshot, Step
+from vocabulary import (
+    BLOCK,
+    GRID,
+    INF,
+    Body,
+    Call,
+    EngineConfig,
+    EngineView,
+    Finished,
+    Segment,
+    Snapshot,
+    Step,
+)
 
 _MODEL = {
     "architectures": ["LlamaForCausalLM"],
@@ -110,6 +122,7 @@ class VirtualVllm:
         init_none_hash(hash_fn)
         self.hasher = get_request_block_hasher(BLOCK, hash_fn) if config.prefix_cache else None
         self.replies: dict[str, int] = {}
+        self.output: SchedulerOutput | None = None  # of the step in flight
         self.steps: list[Step] = []
         self.rows: list[Finished] = []
         self.count = dict.fromkeys(_COUNTERS, 0)
@@ -146,17 +159,32 @@ class VirtualVllm:
         rows = self._take_rows()
         return rows[0] if rows else None
 
-    def advance(self, until: float) -> list[Finished]:
-        """Run the steps that start before ``until``, up to the first that finishes calls."""
+    def advance(self, until: float) -> bool:
+        """Run the steps that start before ``until``; True after the first that finishes calls."""
         while self.scheduler.requests and self.start < until:
-            self._step()
-            if self.rows:
-                return self._take_rows()
-        return []
+            self._start_step()
+            if any(_is_last(part) for part in self.scheduler.in_flight[-1].batch):
+                return True
+            self.collect()
+        return False
+
+    def collect(self) -> list[Finished]:
+        """The end of the step: tokens appear, calls finish, then quanta expire."""
+        batch = self.scheduler.in_flight[-1].batch
+        self.scheduler.update_from_output(self.output, self._model_output(batch))
+        return self._take_rows()
 
     def end_program(self, program: int, now: float) -> None:
         """The program is over."""
         self.scheduler.carried.end(program, now)
+
+    def view(self) -> EngineView:
+        """What a router sees now."""
+        scheduler, total = self.scheduler, self.config.kv_blocks
+        free = self.pool.free_block_queue.get_all_free_blocks()
+        cached = sum(block.block_hash is not None for block in free)
+        running = len(scheduler.running) - len(scheduler.held)
+        return EngineView(self.number, True, len(scheduler.requests), self._kv_used(), total, running, cached)
 
     def stats(self) -> dict[str, float]:
         """Totals so far, by the names of the other engines."""
@@ -174,28 +202,30 @@ class VirtualVllm:
         }
 
     def state(self) -> State:
-        """Clocks and view, and what was recorded since the last call of this."""
-        calls = len(self.scheduler.requests)
+        """The clocks, and what was recorded since the last call of this."""
         steps, self.steps = self.steps, []
         decisions, self.scheduler.decisions = self.scheduler.decisions, []
-        view = EngineView(self.number, True, calls, self._kv_used(), self.config.kv_blocks)
-        return State(self.start if calls else INF, self.end, view, tuple(steps), tuple(decisions))
+        clock = self.start if self.scheduler.requests else INF
+        return State(clock, self.end, tuple(steps), tuple(decisions))
 
     # One step
 
     def _time(self) -> float:
         return self.start if self.event is None else self.event
 
-    def _step(self) -> None:
+    def _start_step(self) -> None:
         output = self.scheduler.schedule()
+        preempted: tuple[int, ...] = ()
         while not output.total_num_scheduled_tokens:  # the first running call preempted itself
+            preempted += self.scheduler.in_flight[-1].preempted
             self.scheduler.update_from_output(output, ModelRunnerOutput([], {}))
             output = self.scheduler.schedule()
         step = self.scheduler.in_flight[-1]
+        preempted += step.preempted
         seconds = self._seconds(step.batch)
-        self._record(step, seconds)
+        self._record(step, seconds, preempted)
         self.start = self.end = step.start + seconds
-        self.scheduler.update_from_output(output, self._model_output(output, step.batch))
+        self.output = output
 
     def _seconds(self, batch: list[Scheduled]) -> float:
         prefills = [(part.tokens, part.computed) for part in batch if part.account.fresh]
@@ -204,15 +234,16 @@ class VirtualVllm:
         self.count["decode_tokens"] += len(contexts)
         return self.latency.step(prefills, len(contexts), sum(contexts))
 
-    def _model_output(self, output: SchedulerOutput, batch: list[Scheduled]) -> ModelRunnerOutput:
+    def _model_output(self, batch: list[Scheduled]) -> ModelRunnerOutput:
         """The reply's next token for every call whose prompt is computed."""
-        ids = list(output.num_scheduled_tokens)
+        ids = [part.request.request_id for part in batch]
         sampled = [
-            [self.replies[p.request.request_id] + p.request.num_output_tokens] if p.emits else [] for p in batch
+            [self.replies[p.request.request_id] + p.request.num_output_tokens] if p.emits else []
+            for p in batch
         ]
         return ModelRunnerOutput(ids, {name: i for i, name in enumerate(ids)}, sampled)
 
-    def _record(self, step: InFlight, seconds: float) -> None:
+    def _record(self, step: InFlight, seconds: float, preempted: tuple[int, ...]) -> None:
         self.count["steps"] += 1
         self.busy_s += seconds
         self.kv_grid += self._kv_used() * int(seconds / GRID)
@@ -222,7 +253,7 @@ class VirtualVllm:
             self.count["hit_tokens"] += sum(p.computed for p in first)
         if self.config.record_steps:
             batch = tuple((part.account.call.seq, part.tokens) for part in step.batch)
-            self.steps.append(Step(step.start, seconds, batch, step.preempted))
+            self.steps.append(Step(step.start, seconds, batch, preempted))
 
     def _kv_used(self) -> int:
         return self.config.kv_blocks - int(self.pool.get_num_free_blocks())
@@ -236,19 +267,24 @@ class VirtualVllm:
         return rows
 
 
-def build_scheduler(config: EngineConfig, **host: Any) -> PolicyScheduler:
-    """vLLM's scheduler for ``config`` with one full-attention layer; no null block among ``kv_blocks``."""
+def build_scheduler(
+    config: EngineConfig, cls: type[Any] = PolicyScheduler, order: str = "priority", **host: Any
+) -> Any:
+    """A ``cls``, vLLM's scheduler or a subclass, for ``config`` and a model of one full-attention layer.
+
+    vLLM keeps one of its blocks to itself, which ``kv_blocks`` does not count.
+    """
     blocks = config.kv_blocks + 1
-    vllm_config = _vllm_config(config)
+    vllm_config = _vllm_config(config, order)
     vllm_config.cache_config.num_gpu_blocks = blocks
     spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=64, dtype=torch.float32)
     kv_config = KVCacheConfig(
         num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)]
     )
-    return PolicyScheduler(vllm_config, kv_config, StructuredOutputManager(vllm_config), BLOCK, **host)
+    return cls(vllm_config, kv_config, StructuredOutputManager(vllm_config), BLOCK, **host)
 
 
-def _vllm_config(config: EngineConfig) -> VllmConfig:
+def _vllm_config(config: EngineConfig, order: str) -> VllmConfig:
     with tempfile.TemporaryDirectory() as folder:
         model = {**_MODEL, "max_position_embeddings": config.max_model_len}
         Path(folder, "config.json").write_text(json.dumps(model))
@@ -265,7 +301,7 @@ def _vllm_config(config: EngineConfig) -> VllmConfig:
                 max_num_seqs=config.max_num_seqs,
                 max_num_batched_tokens=config.max_num_batched_tokens,
                 max_model_len=config.max_model_len,
-                policy="priority",
+                policy=order,
                 enable_chunked_prefill=True,
                 is_encoder_decoder=False,
                 async_scheduling=False,
@@ -273,6 +309,11 @@ def _vllm_config(config: EngineConfig) -> VllmConfig:
             parallel_config=ParallelConfig(),
             device_config=DeviceConfig("cpu"),
         )
+
+
+def _is_last(part: Scheduled) -> bool:
+    """Whether the step brings the last token of the call's reply."""
+    return part.emits and part.request.num_output_tokens + 1 == part.request.max_tokens
 
 
 class Server:
