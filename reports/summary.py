@@ -26,12 +26,12 @@ _LATENCIES = (
 
 
 def render(summary: Summary) -> RenderableType:
-    """The whole page: what ran, latencies with intervals, the other numbers, what to do next."""
+    """What ran, latencies with intervals, the other numbers, warnings; ``footer`` ends the page."""
     parts: list[RenderableType] = [_head(summary), latencies(summary), numbers(summary)]
     if summary.get("kinds"):
         parts.append(kinds(summary["kinds"]))
     parts += [Text.from_markup(f"[yellow]warning:[/] {escape(w)}") for w in summary.get("warnings", ())]
-    return Group(*parts, _foot(summary))
+    return Group(*parts)
 
 
 def _head(summary: Summary) -> RenderableType:
@@ -158,11 +158,8 @@ def kinds(rows: Mapping[str, Mapping[str, float]]) -> Table:
     return table
 
 
-def _foot(summary: Summary) -> RenderableType:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for label in ("result hash", "results", "repeat", "note"):
-        if text := summary.get(label.replace(" ", "_")):
-            table.add_row(label, escape(str(text)))
-    return table
+def footer(summary: Summary) -> str:
+    """Where the result is and the command that repeats it: plain lines, never wrapped, to copy."""
+    labels = ("result hash", "results", "repeat", "note")
+    found = {label: summary.get(label.replace(" ", "_")) for label in labels}
+    return "\n".join(f"{label:<12}{text}" for label, text in found.items() if text)

@@ -69,9 +69,10 @@ def run(
     if as_json:
         emit_json(summary)
         return
-    from reports.summary import render
+    from reports.summary import footer, render
 
     page(render(summary))
+    typer.echo(footer(summary))
 
 
 def split_format(workload: str) -> tuple[str | None, str]:

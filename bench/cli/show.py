@@ -33,6 +33,7 @@ def show(
     if as_json:
         emit_json(summary)
         return
-    from reports.summary import render
+    from reports.summary import footer, render
 
     page(render(summary))
+    typer.echo(footer(summary))
