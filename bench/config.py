@@ -13,6 +13,7 @@ ENGINES = ("sim", "reference", "vllm-virtual")
 OVERFLOW = ("refuse", "skip", "truncate")
 LIMITS = ("kv_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len")
 """Engine limits that ``--knob engine.NAME=N`` sets."""
+_OWN_WORDS = ("system", "workload", "format", "knobs", "parameters")
 PROGRAMS = 700
 """Programs of a generated workload unless --n says otherwise: enough for a p99."""
 
@@ -60,10 +61,11 @@ class RunConfig:
 
     def words(self, seeds: int = 1) -> list[str]:
         """The command line that repeats this run; values that are defaults are left out."""
-        words = ["bench", "run", "--system", self.system, "--workload", self.workload]
+        workload = f"{self.format}@{self.workload}" if self.format else self.workload
+        words = ["bench", "run", "--system", self.system, "--workload", workload]
         for item in fields(self):
             value = getattr(self, item.name)
-            if item.name in ("system", "workload", "knobs", "parameters") or value == item.default:
+            if item.name in _OWN_WORDS or value == item.default:
                 continue
             words += [f"--{item.name.replace('_', '-')}", str(value)]
         words += [w for k, v in self.knobs.items() for w in ("--knob", f"{k}={v}")]

@@ -170,9 +170,7 @@ def plan(config: RunConfig) -> Plan:
 def _explained(make: Callable[[], T]) -> T:
     try:
         return make()
-    except NothingLeft as error:
-        raise InvalidRun(str(error)) from None
-    except (CatalogError, UnknownTable, WorkloadError, ValueError) as error:
+    except (CatalogError, UnknownTable, ValueError) as error:
         raise UsageError(str(error)) from None
 
 
@@ -198,10 +196,10 @@ def longest(engine: EngineConfig) -> int:
 def load_programs(config: RunConfig, room: int = CONTEXT) -> ProgramSet:
     """The programs of the workload, file or folder; calls have at most ``room`` tokens.
 
-    Raises UsageError.
+    Raises UsageError or InvalidRun.
     """
-    return _explained(
-        lambda: load(
+    try:
+        return load(
             config.workload,
             n=_count(config),
             seed=config.seed,
@@ -212,7 +210,15 @@ def load_programs(config: RunConfig, room: int = CONTEXT) -> ProgramSet:
             fmt=config.format,
             closed=config.concurrency is not None,
         )
-    )
+    except NothingLeft as error:
+        raise InvalidRun(str(error)) from None
+    except WorkloadError as error:
+        raise UsageError(str(error)) from None
+    except Exception as error:
+        if ":" not in config.workload:
+            raise
+        line = f"{config.workload}: a program raised {type(error).__name__}: {error}"
+        raise InvalidRun(line) from error
 
 
 def _count(config: RunConfig) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,7 @@ def residual_life(values: Array, quantity: str) -> dict[str, Any]:
     row's. The verdict compares the oldest age that FEW programs reach with age 0.
     """
     ages = sorted({0.0, *(float(np.quantile(values, q)) for q in AGES[1:])}) if values.size else []
-    rows = [_row(values, age, after) for age, after in zip(ages, [*ages[1:], np.inf], strict=True)]
+    rows = [_row(values, age, after) for age, after in pairwise([*ages, np.inf])]
     verdict = _verdict(rows)
     return {"quantity": quantity, "verdict": verdict, "explanation": _MEANING[verdict], "rows": rows}
 

@@ -1,0 +1,28 @@
+import numpy as np
+import pytest
+
+from bench.config import RunConfig
+from bench.plan import load_programs
+from bench.trace import residual_life, stats
+
+
+def test_residual_life_of_known_laws():
+    rng = np.random.default_rng(1)
+    assert residual_life(rng.uniform(0, 100, 4000), "calls")["verdict"] == "falls"
+    assert residual_life(rng.pareto(2.5, 4000) + 1, "calls")["verdict"] == "rises"
+    assert residual_life(rng.uniform(0, 1, 20), "calls")["verdict"] == "too few programs"
+
+
+def test_residual_life_rows():
+    got = residual_life(np.arange(1.0, 101.0), "calls")["rows"]
+    assert got[0] == {"age": 0.0, "alive": 100.0, "mean_left": 50.5, "hazard": pytest.approx(0.1, abs=0.01)}
+    assert got[-1]["hazard"] == 1.0
+    assert residual_life(np.empty(0), "calls")["rows"] == []
+
+
+def test_stats_of_a_workload():
+    got = stats(load_programs(RunConfig("", "mcts", n=20)))
+    assert got["programs"] == 20
+    assert got["calls"] == got["distributions"]["output tokens per call"]["n"]
+    assert 0.9 < got["prefix"]["optimum"] < 1
+    assert got["distributions"]["calls per program"]["p50"] > 20

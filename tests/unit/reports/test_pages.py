@@ -1,0 +1,99 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from reports import listing, schedule, summary, trace
+from reports.numbers import counts, estimate, number, percent
+
+
+def text(renderable):
+    console = Console(file=io.StringIO(), width=120)
+    console.print(renderable)
+    return " ".join(console.file.getvalue().split())
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(None, "-"), (float("nan"), "-"), (0.0, "0"), (7.0, "7"), (1234567.0, "1,234,567"), (123.4, "123"),
+     (12.34, "12.3"), (1.234, "1.23"), (0.01234, "0.0123"), (0.0000123, "1.23e-05"), (-2.5, "-2.50")],
+)  # fmt: skip
+def test_numbers(value, expected):
+    assert number(value) == expected
+
+
+def test_estimates_and_shares():
+    assert estimate({"value": 2.5, "low": 2.0, "high": 3.25, "note": ""}) == "2.50\n[2, 3.25]"
+    assert estimate({"value": None, "note": "n too small (3 < 64)"}) == "n too small (3 < 64)"
+    assert estimate({"value": 1.0, "low": None, "high": None}) == "1"
+    assert estimate(None) == "-"
+    assert percent(0.123) == "12.3%"
+    assert percent(None) == "-"
+    assert counts({"a": 1, "b": 2000}) == "a 1, b 2,000"
+
+
+def page(**changes):
+    base = {
+        "system": "atlas", "workload": "weka [x]", "load": "12 programs", "seed": 1, "badge": "SIMULATED",
+        "metrics": {"program.response.mean": {"value": 3.5, "low": 3.0, "high": 4.0, "note": ""}},
+        "outcomes": {"finished": 9}, "calls": 30, "trend": {"verdict": "too short"},
+        "skipped": {"prompt over the context": 3}, "where": {"prompt over the context": "a.json:4"},
+        "warnings": ["the backlog grows"],
+        "kinds": {"a": {"programs": 4.0, "response_s": 1.0, "s_per_token": 0.1}},
+        "results": "results/abc", "repeat": "bench run", "result_hash": "ff",
+    }  # fmt: skip
+    return base | changes
+
+
+def test_a_summary_shows_skips_warnings_and_brackets():
+    got = text(summary.render(page()))
+    for word in (
+        "weka [x]",
+        "[3, 4]",
+        "skipped 3: prompt over the context (first at a.json:4)",
+        "backlog grows",
+    ):
+        assert word in got
+    assert "within-run" in got
+    assert summary.footer(page()).splitlines() == [
+        "result hash ff", "results     results/abc", "repeat      bench run"
+    ]  # fmt: skip
+
+
+def test_several_seeds_say_so():
+    assert "seeds 1-3" in text(summary.render(page(seeds=[1, 2, 3])))
+    assert "t over 3 seeds" in text(summary.render(page(seeds=[1, 2, 3])))
+
+
+def test_lists():
+    assert text(listing.render("things", [])) == "things: none"
+    assert "a [b] 1.50" in text(listing.render("things", [{"name": "a [b]", "x": 1.5}]))
+
+
+def test_schedules_show_verdicts():
+    entry = {
+        "system": "FCFS",
+        "steps": ["AB", "C"],
+        "waits": {"A": 1.0},
+        "total_wait": 1.0,
+        "paper": 2,
+        "makespan": 2.0,
+    }
+    claim = {"statement": "wait", "expected": 2, "got": 1.0, "verdict": "differs", "note": "why"}
+    report = {
+        "name": "n",
+        "title": "t",
+        "source": "s",
+        "programs": {"A": [1]},
+        "schedules": [entry],
+        "claims": [claim],
+    }
+    assert "differs: wait: expected 2, got 1 (why)" in text(schedule.render(report))
+
+
+def test_residual_life_tables():
+    row = {"age": 0.0, "alive": 10.0, "mean_left": 5.5, "hazard": 0.25}
+    table = {"quantity": "calls", "verdict": "rises", "explanation": "so", "rows": [row]}
+    got = text(trace.residual_life(table))
+    assert "mean residual life of a program's calls: rises" in got
+    assert "0 10 5.50 25.0%" in got
