@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 BATCHES = 16
-FLOORS = {0.5: 16, 0.9: 64, 0.95: 130, 0.99: 662}
+FLOORS = {0.5: 10, 0.9: 64, 0.95: 130, 0.99: 662}
 """Least number of observations for a percentile (house rules of measuring, rule 9)."""
 VERDICT_SEEDS = 8
 WITHIN_RUN = "within-run, batch means"

@@ -92,9 +92,9 @@ def test_the_manifest_comes_first_and_holds_what_matters(tmp_path):
 def test_sim_and_reference_log_the_same(tmp_path):
     tight = {
         "n": 24,
-        "rate": 20.0,
+        "rate": 50.0,
         "parameters": {"token_scale": "1/8"},
-        "knobs": {"engine.kv_blocks": "520"},
+        "knobs": {"engine.kv_blocks": "150"},
     }
     results = [run(config(tmp_path, engine=e, **tight)).summary for e in ("sim", "reference")]
     assert results[0]["result_hash"] == results[1]["result_hash"]
