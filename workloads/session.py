@@ -19,6 +19,9 @@ from typing import Any, NamedTuple
 from vocabulary import Segment
 from workloads.keys import mix
 
+_MASK = (1 << 64) - 1
+_STRIDE = 0x9E3779B97F4A7C15  # odd: the ids of one key are distinct; other keys are far away
+
 Program = Coroutine[Any, Any, Any]
 CallId = tuple[str, int]
 """(thread path, number of the call in its thread): a call's identity in its program."""
@@ -157,7 +160,7 @@ class Session:
     def new_id(self) -> int:
         """A segment id no other program, thread or call has."""
         self._ids += 1
-        return mix(self.key, -self._ids)
+        return (self.key + self._ids * _STRIDE) & _MASK
 
     def add(self, segment: Segment) -> None:
         """Append a segment to the context (a shared system prompt, a tool result)."""

@@ -28,9 +28,6 @@ from vocabulary import (
     blocks_for,
 )
 
-_TOTALS = ("busy_s", "hit_tokens", "query_tokens", "computed_prefill_tokens", "decode_tokens",
-           "displaced", "evicted", "calls_finished", "calls_aborted", "kv_block_seconds")  # fmt: skip
-
 
 def _order(request: Request) -> Order:
     return request.order
@@ -64,7 +61,14 @@ class Batch:
         self.pushed = self.admitted = 0
         self.renewed: list[Request] = []  # calls whose quantum ran out at this boundary
         self.preempted: list[int] = []  # at this boundary, if steps are recorded
-        self.total = dict.fromkeys(_TOTALS, 0.0)
+        self.tracks = scheduler.tracks_wait
+        self.unit = scheduler.unit
+        self.record = config.record_decisions
+        self.max_blocks = config.kv_blocks
+        self.budget = config.max_num_batched_tokens
+        self.busy_s = self.block_s = 0.0
+        self.hit_tokens = self.query_tokens = self.prefill_tokens = self.decode_tokens = 0
+        self.displaced = self.evicted = self.finished = self.aborted = 0
 
     def submit(self, call: Call, body: Body, snap: Snapshot, now: float) -> None:
         """Queue a call that arrives at ``now``. Raises ValueError if it can never fit."""
@@ -74,7 +78,7 @@ class Batch:
                 f"call {call.seq} needs {longest} tokens of context; "
                 f"the model has {self.config.max_model_len}"
             )
-        if blocks_for(longest - 1) > self.config.kv_blocks:
+        if longest - 1 > self.max_blocks * BLOCK:
             raise ValueError(
                 f"call {call.seq} needs {blocks_for(longest - 1)} KV blocks; "
                 f"the engine has {self.config.kv_blocks}"
@@ -84,7 +88,8 @@ class Batch:
             self.t = now
         request = Request(call, body, Finished(call, self.id, now, level=slot.level), slot)
         self.calls[call.seq] = request
-        self.note(now, request, "arrive", slot.key)
+        if self.record:
+            self.note(now, request, "arrive", slot.key)
         self.enqueue(request)
 
     def abort(self, call: Call, now: float) -> Finished | None:
@@ -98,12 +103,12 @@ class Batch:
         else:
             self.n_waiting -= 1
             request.state = GONE
-        row = self._close(request, now)
-        row.aborted = True
-        self.scheduler.abort(call, self.usage(request, now), now)
-        self.total["calls_aborted"] += 1
-        self.note(now, request, "abort", row.served)
-        return row
+        usage = self._close(request, now)
+        request.row.aborted = True
+        self.scheduler.abort(call, usage, now)
+        self.aborted += 1
+        self.note(now, request, "abort", usage.served)
+        return request.row
 
     def enter(self, request: Request) -> None:
         """Book an admission: running list, levels, participation, quantum."""
@@ -119,22 +124,24 @@ class Batch:
             row.t_first_sched = self.t
             row.cached_tokens = request.computed
             if self.kv.caching:
-                self.total["query_tokens"] += request.tokens
-                self.total["hit_tokens"] += request.computed
+                self.query_tokens += request.tokens
+                self.hit_tokens += request.computed
         if request.limit != INF:
             self.arm(request)
-        if self.scheduler.tracks_wait:
+        if self.tracks:
             self.scheduler.start(call, self.t)
-        self.note(self.t, request, "admit", request.computed)
+        if self.record:
+            self.note(self.t, request, "admit", request.computed)
 
     def schedule_chunk(self, request: Request, chunk: int, prefills: list[tuple[int, int]]) -> None:
         """Give a prefilling call ``chunk`` tokens in this step: blocks, cache entry, books."""
         kv, computed = self.kv, request.computed
         end = computed + chunk
-        kv.take(blocks_for(end) - (blocks_for(computed) if request.state == RUNNING else request.tree))
+        kv.take((end + 15) // BLOCK - (computed + 15) // BLOCK)
         full = end // BLOCK
-        kv.cache(request.chain, request.ids, request.ends, request.tree, full)
-        request.tree = full
+        if full > request.tree:
+            kv.cache(request.chain, request.ids, request.ends, request.tree, full)
+            request.tree = full
         request.computed = end
         prefills.append((chunk, computed))
         row = request.row
@@ -152,22 +159,23 @@ class Batch:
         """A call has all its tokens: free it, tell the policy, return its row."""
         t = self.t
         self.leave(request, t)
-        row = self._close(request, t)
-        self.scheduler.finish(request.call, self.usage(request, t), t)
-        self.total["calls_finished"] += 1
-        self.note(t, request, "finish", row.served)
-        return row
+        usage = self._close(request, t)
+        self.scheduler.finish(request.call, usage, t)
+        self.finished += 1
+        if self.record:
+            self.note(t, request, "finish", usage.served)
+        return request.row
 
-    def _close(self, request: Request, now: float) -> Finished:
+    def _close(self, request: Request, now: float) -> Usage:
         """Complete the row of a call that is gone from the batch."""
         row = request.row
         row.t_end = now
         row.output_tokens = request.tokens - request.call.prompt_tokens
         usage = self.usage(request, now)
-        row.wait_s, row.served = usage.wait_s, usage.served
+        row.served, _, row.wait_s = usage
         row.level = request.slot.level
         del self.calls[request.call.seq]
-        return row
+        return usage
 
     def leave(self, request: Request, now: float, *, scheduled: bool = False) -> None:
         """Take a call out of the batch: books, blocks, cache.
@@ -188,18 +196,22 @@ class Batch:
             else:
                 row.prefill_s += now - request.t_in
         kv, full = self.kv, computed // BLOCK
-        kv.cache(request.chain, request.ids, request.ends, request.tree, full)
+        if full > request.tree:
+            kv.cache(request.chain, request.ids, request.ends, request.tree, full)
         kv.release(request.chain)
-        kv.plain += blocks_for(computed) - (full if kv.caching else 0)
+        kv.plain += (computed + 15) // BLOCK - (full if kv.caching else 0)
         request.chain = []
         request.tree = request.computed = 0
         request.finish_at = request.expire_at = INF
         request.state = GONE
         del self.running[request.call.seq]
-        level = request.slot.level
-        self.levels[level] -= 1
-        if not self.levels[level]:
+        self._uncount(request.slot.level)
+
+    def _uncount(self, level: int) -> None:
+        if self.levels[level] == 1:
             del self.levels[level]
+        else:
+            self.levels[level] -= 1
 
     def _stop_decoding(self, request: Request, scheduled: bool) -> int:
         """Materialise a decoding call; returns its computed tokens."""
@@ -217,7 +229,7 @@ class Batch:
     def served(self, request: Request) -> float:
         """Service so far, in the scheduler's unit."""
         row, running = request.row, request.state == RUNNING
-        unit = self.scheduler.unit
+        unit = self.unit
         if unit == "step":
             return row.steps + (self.g - request.g_in if running else 0)
         if unit == "s":
@@ -230,14 +242,14 @@ class Batch:
         """Usage of a call that is not running."""
         row = request.row
         exec_s = row.prefill_s + row.reprefill_s + row.decode_s
-        unit = self.scheduler.unit
+        unit = self.unit
         served = row.steps if unit == "step" else self.served(request)
         return Usage(served, exec_s, now - row.t_arrive - exec_s)
 
     def arm(self, request: Request) -> None:
         """Note when a running call's quantum will be used up."""
         left = request.limit - self.served(request)
-        unit = self.scheduler.unit
+        unit = self.unit
         if left == INF:
             request.expire_at = INF
             return
@@ -254,7 +266,7 @@ class Batch:
 
     def expire(self) -> None:
         """Ask the policy about every running call whose quantum is used up."""
-        now = self.t if self.scheduler.unit == "s" else self.g
+        now = self.t if self.unit == "s" else self.g
         due = []
         expiring = self.expiring
         while expiring and expiring[0][0] <= now:
@@ -266,9 +278,7 @@ class Batch:
         for _, request in due:
             served = self.served(request)
             old = request.slot.level
-            self.levels[old] -= 1
-            if not self.levels[old]:
-                del self.levels[old]
+            self._uncount(old)
             self.take_slot(request, self.scheduler.expire(request.call, served, self.t), served)
             level = request.slot.level
             self.levels[level] = self.levels.get(level, 0) + 1
@@ -329,24 +339,36 @@ class Batch:
         """Recompute preemption: blocks freed, the call waits in its slot."""
         self.leave(request, self.t, scheduled=scheduled)
         request.row.preemptions += 1
-        self.total["displaced" if rule == "displace" else "evicted"] += 1
+        if rule == "displace":
+            self.displaced += 1
+        else:
+            self.evicted += 1
         if self.config.record_steps:
             self.preempted.append(request.call.seq)
         self.enqueue(request)
-        if self.scheduler.tracks_wait:
+        if self.tracks:
             self.scheduler.stop(request.call, self.usage(request, self.t), self.t)
         self.note(self.t, request, rule, 0.0)
 
     def note(self, time: float, request: Request, rule: str, value: float) -> None:
         """Record a decision, if decisions are recorded."""
-        if self.config.record_decisions:
+        if self.record:
             self.decisions.append(Decision(time, self.id, request.call.seq, rule, request.slot.level, value))
 
     def stats(self) -> dict[str, float]:
         """Totals since the start; seconds, tokens, blocks, counts."""
-        total = self.total
-        return total | {
+        return {
             "steps": self.g,
-            "preemptions": total["displaced"] + total["evicted"],
+            "busy_s": self.busy_s,
+            "hit_tokens": self.hit_tokens,
+            "query_tokens": self.query_tokens,
+            "computed_prefill_tokens": self.prefill_tokens,
+            "decode_tokens": self.decode_tokens,
+            "preemptions": self.displaced + self.evicted,
+            "displaced": self.displaced,
+            "evicted": self.evicted,
             "evicted_blocks": self.kv.evicted,
+            "calls_finished": self.finished,
+            "calls_aborted": self.aborted,
+            "kv_block_seconds": self.block_s,
         }

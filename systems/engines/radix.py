@@ -13,6 +13,8 @@ remembers where its run began, so releasing also releases the upper parts.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 from vocabulary import BLOCK
 
 BlockKey = tuple[int, ...]
@@ -64,11 +66,28 @@ def block_key(ids: list[int], ends: list[int], i: int, token: int) -> BlockKey:
     return tuple(parts)
 
 
-def segment_at(ends: list[int], token: int, i: int = 0) -> int:
-    """Index of the segment that holds ``token``, searched from ``i`` on."""
-    while ends[i] <= token:
+def segment_at(ends: list[int], token: int) -> int:
+    """Index of the segment that holds ``token``."""
+    return bisect_right(ends, token)
+
+
+def _agree(run: Run, ids: list[int], ends: list[int], i: int, token: int, n: int) -> int:
+    """How many of the first ``n`` blocks of ``run`` have this content; the first one does.
+
+    Up to ``token``, in segment ``i``, the two sequences are the same, so their segments are.
+    """
+    limit = token + n * BLOCK
+    rids, rends = run.ids, run.ends
+    end = 0
+    while end < limit:
+        if rids[i] != ids[i]:
+            break
+        end = ends[i]
+        if rends[i] != end:
+            end = min(end, rends[i])
+            break
         i += 1
-    return i
+    return (min(end, limit) - token) // BLOCK
 
 
 class RadixKV:
@@ -95,13 +114,18 @@ class RadixKV:
         path: Path = []
         pos = used = i = 0
         home = self.root
-        while pos < cap:
+        while pos < cap and home:
             token = pos * BLOCK
-            i = segment_at(ends, token, i)
-            run = home.get(block_key(ids, ends, i, token))
+            while ends[i] <= token:
+                i += 1
+            if ends[i] >= token + BLOCK:
+                run = home.get((ids[i], token - ends[i - 1] if i else token))
+            else:
+                run = home.get(block_key(ids, ends, i, token))
             if run is None or run.dead:
                 break
-            m = self._agree(run, ids, ends, i, token, min(run.n, cap - pos))
+            n = run.n if run.n < cap - pos else cap - pos
+            m = n if n == 1 or run.ids is ids else _agree(run, ids, ends, i, token, n)
             path.append((run, m))
             pos += m
             if run.refs:
@@ -110,26 +134,6 @@ class RadixKV:
                 break
             home = run.children
         return path, pos, used
-
-    @staticmethod
-    def _agree(run: Run, ids: list[int], ends: list[int], i: int, token: int, n: int) -> int:
-        """How many of the first ``n`` blocks of ``run`` have this content; the first does."""
-        if n == 1:
-            return 1
-        limit = token + n * BLOCK
-        rids, rends = run.ids, run.ends
-        if rids is ids:
-            return n
-        end = ends[i - 1] if i else 0
-        while end < limit:
-            if rids[i] != ids[i]:
-                break
-            end = ends[i]
-            if rends[i] != end:
-                end = min(end, rends[i])
-                break
-            i += 1
-        return (min(end, limit) - token) // BLOCK
 
     def hold(self, path: Path) -> list[Held]:
         """Take the hit blocks into use."""
@@ -171,29 +175,24 @@ class RadixKV:
         """
         if end <= have or not self.caching:
             return
-        i = 0
         while have < end:
-            token = have * BLOCK
-            i = segment_at(ends, token, i)
             last = chain[-1][0] if chain else None
-            home = last.children if last is not None else self.root
-            key = block_key(ids, ends, i, token)
-            there = home.get(key)
-            if there is None:
-                if last is not None and last.refs == 1 and not home and last.twins is None:
-                    last.ids, last.ends = ids, ends
-                    last.n += end - have
-                    return
-                self._enter(chain, home, key, Run(ids, ends, have, end - have))
+            if last is not None and last.refs == 1 and not last.children and last.twins is None:
+                last.ids, last.ends = ids, ends
+                last.n += end - have
                 return
-            run = Run(ids, ends, have, 1)
-            run.children = self._beside(there, run)
-            if not there.dead:
-                run.home, run.key = home, key
-                chain.append((run, have))
-            else:
-                self._enter(chain, home, key, run)
-            have += 1
+            home = last.children if last is not None else self.root
+            token = have * BLOCK
+            key = block_key(ids, ends, segment_at(ends, token), token)
+            there = home.get(key)
+            run = Run(ids, ends, have, end - have if there is None else 1)
+            run.home, run.key = home, key
+            if there is None or there.dead:
+                home[key] = run
+            if there is not None:
+                run.children = self._beside(there, run)
+            chain.append((run, have))
+            have += run.n
 
     def release(self, chain: list[Held]) -> None:
         """Give the blocks held through ``chain`` back, tail first."""
@@ -210,12 +209,6 @@ class RadixKV:
                     break
                 assert run.above is not None
                 run = run.above
-
-    @staticmethod
-    def _enter(chain: list[Held], home: dict[BlockKey, Run], key: BlockKey, run: Run) -> None:
-        run.home, run.key = home, key
-        home[key] = run
-        chain.append((run, run.start))
 
     def _beside(self, there: Run, run: Run) -> dict[BlockKey, Run]:
         """Make ``run`` a twin of the one block ``there``; returns the children they share."""

@@ -35,12 +35,9 @@ class Request:
         self.order: Order = (slot.level, slot.key, call.seq)
         self.limit = slot.quantum
         self.output = body.output_tokens
-        ids = [s[0] for s in body.prompt]
-        ends = list(accumulate([s[1] for s in body.prompt]))
-        ids.append(body.output_id)
-        ends.append(ends[-1] + body.output_tokens)
-        self.ids = ids
-        self.ends = ends
+        ids, lengths = zip(*body.prompt, strict=True)
+        self.ids = [*ids, body.output_id]
+        self.ends = list(accumulate((*lengths, body.output_tokens)))
         self.tokens = call.prompt_tokens
         self.computed = self.tree = self.decoded = 0
         self.chain: list[Held] = []

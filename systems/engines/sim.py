@@ -55,7 +55,8 @@ class SimEngine(Batch):
             self._boundary(until)
             if self.finishing and self.finishing[0][0] <= self.g and self._somebody_finishes():
                 return True
-            self._expire()
+            if self.expiring:
+                self._expire()
         return False
 
     def collect(self) -> list[Finished]:
@@ -65,7 +66,8 @@ class SimEngine(Batch):
             at, _, request = heappop(finishing)
             if request.finish_at == at:
                 done.append(self.finish(request))
-        self._expire()
+        if self.expiring:
+            self._expire()
         return done
 
     def _somebody_finishes(self) -> bool:
@@ -78,7 +80,7 @@ class SimEngine(Batch):
         return False
 
     def _expire(self) -> None:
-        if self.expiring and self.expiring[0][0] <= (self.t if self.scheduler.unit == "s" else self.g):
+        if self.expiring[0][0] <= (self.t if self.unit == "s" else self.g):
             self.expire()
 
     def end_program(self, program: int, now: float) -> None:
@@ -98,32 +100,26 @@ class SimEngine(Batch):
 
     def _boundary(self, until: float) -> None:
         """Start of a step, and the step; several steps if they are pure decode."""
-        if self.n_waiting:
-            if self.scheduler.tracks_wait and self.scheduler.next_due() <= self.t:
-                self._promote()
+        if self.n_waiting and self.tracks and self.scheduler.next_due() <= self.t:
+            self._promote()
+        if self.renewed or (self.n_waiting and self.running):
             displace(self)
-        elif self.renewed:
-            displace(self)
-        budget = self.config.max_num_batched_tokens - self.n
-        need = self.phase[self.g & 15]
-        prefills: list[tuple[int, int]] = []
-        partial = self.partial
-        if partial is None:
-            if need > self.kv.plain and need > self.kv.free():
-                tight_step(self)
-                return
-            self.kv.take(need)
-        else:
+        kv, partial = self.kv, self.partial
+        budget = self.budget - self.n
+        need, chunk = self.phase[self.g & 15], 0
+        total = need
+        if partial is not None:
             chunk = min(partial.tokens - partial.computed, budget)
-            more = blocks_for(partial.computed + chunk) - blocks_for(partial.computed)
-            if need + more > self.kv.free():
-                tight_step(self)
-                return
-            self.kv.take(need)
+            total += blocks_for(partial.computed + chunk) - blocks_for(partial.computed)
+        if total > kv.plain + kv.idle:
+            tight_step(self)
+            return
+        kv.take(need)
+        prefills: list[tuple[int, int]] = []
+        if partial is not None:
             self.schedule_chunk(partial, chunk, prefills)
-            budget -= chunk
         if self.n_waiting:
-            self._admit(budget, prefills)
+            self._admit(budget - chunk, prefills)
         if prefills:
             self.run_mixed(prefills, self.n, self.ctx, self.running_calls())
             self.start_decoding()
@@ -159,16 +155,16 @@ class SimEngine(Batch):
         dt = self.latency.step(prefills, n, ctx)
         if self.config.record_steps:
             self._record_step(dt, [p[0] for p in prefills], given)
-        total = self.total
-        total["busy_s"] += dt
-        total["decode_tokens"] += n
-        total["kv_block_seconds"] += (self.kv.total - self.kv.free()) * dt
+        kv = self.kv
+        self.busy_s += dt
+        self.decode_tokens += n
+        self.block_s += (kv.total - kv.plain - kv.idle) * dt
         for chunk, _ in prefills:
-            total["computed_prefill_tokens"] += chunk
+            self.prefill_tokens += chunk
         self.t += dt
         self.g += 1
         self.ctx += n
-        if self.partial is not None and self.scheduler.unit == "token":
+        if self.partial is not None and self.unit == "token":
             self.arm(self.partial)
 
     def start_decoding(self) -> None:
@@ -191,7 +187,7 @@ class SimEngine(Batch):
             self.phase[(g + 1 - request.tokens) & 15] += 1
             request.finish_at = g + request.ends[-1] - request.tokens
             heappush(self.finishing, (request.finish_at, request.number, request))
-            if self.scheduler.unit == "token" and request.limit != INF:
+            if self.unit == "token" and request.limit != INF:
                 self.arm(request)
         self.completing.clear()
 
@@ -202,8 +198,9 @@ class SimEngine(Batch):
             raise RuntimeError(f"engine {self.id}: calls wait at {t} s and none can run")
         k, stop = self._steps_ahead(until)
         start, left, used = t, k, self.kv.total - self.kv.free()
+        line = self.latency.decode_line
         while left and t < stop:
-            a, b, limit = self.latency.decode_line(n, ctx)
+            a, b, limit = line(n, ctx)
             while left and t < stop and ctx < limit:
                 t += (a + b * ctx + _ROUND) - _ROUND
                 ctx += n
@@ -211,13 +208,11 @@ class SimEngine(Batch):
         k -= left
         if self.config.record_steps:
             self._record_step(t - start, (), self.running_calls())
-        if k > 1:
-            self.kv.take(self._blocks_ahead(k))
-        total = self.total
-        total["busy_s"] += t - start
-        total["decode_tokens"] += k * n
-        used += self.kv.total - self.kv.free()
-        total["kv_block_seconds"] += 0.5 * used * (t - start)
+        more = self._blocks_ahead(k) if k > 1 else 0
+        self.kv.take(more)
+        self.busy_s += t - start
+        self.decode_tokens += k * n
+        self.block_s += (used + 0.5 * more) * (t - start)
         self.g = g + k
         self.t, self.ctx = t, ctx
 
@@ -231,11 +226,11 @@ class SimEngine(Batch):
         while expiring and expiring[0][2].expire_at != expiring[0][0]:
             heappop(expiring)
         if expiring:
-            if self.scheduler.unit == "s":
+            if self.unit == "s":
                 stop = min(stop, expiring[0][0])
             else:
                 k = min(k, expiring[0][0] - g)
-        if self.n_waiting and self.scheduler.tracks_wait:
+        if self.n_waiting and self.tracks:
             stop = min(stop, self.scheduler.next_due())
         if self.config.record_steps:
             k = 1
