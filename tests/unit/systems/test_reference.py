@@ -127,14 +127,14 @@ def test_prefill_is_chunked_and_its_tail_leaves_room() -> None:
 
 
 def test_no_admission_in_a_step_that_evicted() -> None:
-    config = EngineConfig(kv_blocks=4, max_num_seqs=2)
-    knobs = LadderKnobs(first=(0, 0, 1), quanta=(5.0, INF))
-    scripts = one(16, 30), one(16, 30, arrival=1.0), one(1, 1, arrival=3.0)
+    config = EngineConfig(kv_blocks=5, max_num_seqs=3, max_num_batched_tokens=3)
+    knobs = LadderKnobs(first=(1, 0, 0, 0), quanta=(INF, INF))
+    scripts = one(1, 30), one(1, 30, arrival=1.0), one(1, 30, arrival=1.0), one(1, 1, arrival=10.0)
     outcome = run(*scripts, config=config, knobs=knobs)
-    # Call 1 was demoted to call 2's level at 6 s, so it is behind call 2, but a level never displaces itself.
-    assert told(outcome, "evict") == [(17.0, 1, "evict")]
-    assert batches(outcome)[17.0] == {0: 1}
-    assert batches(outcome)[18.0] == {0: 1, 2: 1}
+    # Call 3 cannot displace call 0 while three decodes use up the budget of three tokens.
+    assert told(outcome, "displace", "evict") == [(17.0, 0, "evict")]
+    assert batches(outcome)[17.0] == {1: 1, 2: 1}  # a token, a place and a block are left
+    assert batches(outcome)[18.0] == {1: 1, 2: 1, 3: 1}
 
 
 def test_a_call_that_preempts_itself_stops_the_pass() -> None:
@@ -219,6 +219,29 @@ def test_expiry_is_asked_at_the_first_boundary_where_the_quantum_is_used_up() ->
     assert told(outcome, "expire") == [(2.0, 0, "expire"), (4.0, 0, "expire")]
     assert rows(outcome)[0].demotions == 2
     assert rows(outcome)[0].preemptions == 0  # it stays in the batch
+
+
+def test_a_demoted_call_goes_behind_those_who_wait_in_its_new_level() -> None:
+    knobs = LadderKnobs(first=(0, 1), quanta=(2.0, INF))
+    scripts = one(16, 4), one(4, 2, arrival=1.0)
+    outcome = run(*scripts, config=EngineConfig(20, max_num_seqs=1), knobs=knobs)
+    assert told(outcome, "expire", "displace", "finish") == [
+        (2.0, 0, "expire"), (2.0, 0, "displace"), (4.0, 1, "finish"), (6.0, 0, "finish"),
+    ]  # fmt: skip
+
+
+def test_a_demoted_call_stays_ahead_of_those_who_come_later() -> None:
+    knobs = LadderKnobs(first=(0, 1), quanta=(2.0, INF))
+    scripts = one(16, 4), one(4, 2, arrival=3.0)
+    outcome = run(*scripts, config=EngineConfig(20, max_num_seqs=1), knobs=knobs)
+    assert told(outcome, "displace", "finish") == [(4.0, 0, "finish"), (6.0, 1, "finish")]
+
+
+def test_displacement_looks_again_at_every_step() -> None:
+    """Call 1 fits at 1 s when displacement looks, but no more when call 0 has taken its block."""
+    config = EngineConfig(kv_blocks=4, max_num_seqs=2)
+    outcome = run(one(16, 40), one(48, 1, arrival=1.0), config=config, knobs=TWO)
+    assert told(outcome, "displace") == [(2.0, 0, "displace")]
 
 
 @pytest.mark.parametrize(
