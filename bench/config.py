@@ -14,8 +14,6 @@ OVERFLOW = ("refuse", "skip", "truncate")
 LIMITS = ("kv_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len")
 """Engine limits that ``--knob engine.NAME=N`` sets."""
 _OWN_WORDS = ("system", "workload", "format", "knobs", "parameters")
-PROGRAMS = 700
-"""Programs of a generated workload unless --n says otherwise: enough for a p99."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.config import PROGRAMS, RunConfig
+from bench.config import RunConfig
 from bench.errors import InvalidRun, UsageError
 from bench.offline import Offline, offline
 from bench.tables import FORMAT
@@ -22,7 +22,7 @@ from systems.latency.model import TableLatency
 from vocabulary import BLOCK, EngineConfig
 from workloads.arrivals import poisson, recorded
 from workloads.base import NothingLeft, ProgramSet, WorkloadError
-from workloads.load import load, workload_names
+from workloads.load import load
 
 T = TypeVar("T")
 
@@ -201,7 +201,7 @@ def load_programs(config: RunConfig, room: int = CONTEXT) -> ProgramSet:
     try:
         return load(
             config.workload,
-            n=_count(config),
+            n=config.n,
             seed=config.seed,
             parameters=config.parameters,
             rate=config.rate,
@@ -219,11 +219,6 @@ def load_programs(config: RunConfig, room: int = CONTEXT) -> ProgramSet:
             raise
         line = f"{config.workload}: a program raised {type(error).__name__}: {error}"
         raise InvalidRun(line) from error
-
-
-def _count(config: RunConfig) -> int | None:
-    generated = config.workload.partition(":")[0] in workload_names() or not Path(config.workload).exists()
-    return PROGRAMS if config.n is None and generated else config.n
 
 
 def enough(programs: ProgramSet, config: RunConfig) -> None:

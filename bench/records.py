@@ -62,13 +62,17 @@ class EngineSample(NamedTuple):
 class Sink(Protocol):
     """Takes rows as they are produced; a driver never keeps them."""
 
-    def program(self, row: ProgramRow) -> None: ...
+    def program(self, row: ProgramRow) -> None:
+        """A program that is over, or was cut."""
 
-    def call(self, row: Finished) -> None: ...
+    def call(self, row: Finished) -> None:
+        """A finished or aborted call."""
 
-    def decisions(self, rows: Sequence[Decision]) -> None: ...
+    def decisions(self, rows: Sequence[Decision]) -> None:
+        """Decisions, in the order in which they were made."""
 
-    def sample(self, row: EngineSample) -> None: ...
+    def sample(self, row: EngineSample) -> None:
+        """An engine's state at a moment."""
 
 
 class RunEnd(NamedTuple):
@@ -90,13 +94,17 @@ class MemorySink:
         self.samples: list[EngineSample] = []
 
     def program(self, row: ProgramRow) -> None:
+        """Keep a program."""
         self.programs.append(row)
 
     def call(self, row: Finished) -> None:
+        """Keep a call."""
         self.calls.append(row)
 
     def decisions(self, rows: Sequence[Decision]) -> None:
+        """Keep decisions."""
         self.decided.extend(rows)
 
     def sample(self, row: EngineSample) -> None:
+        """Keep a sample."""
         self.samples.append(row)

@@ -23,7 +23,8 @@ Params = Annotated[
     typer.Option("-p", "--param", metavar="NAME=VALUE", help="A workload parameter (repeatable)."),
 ]
 Programs = Annotated[
-    int | None, typer.Option("--n", "-n", help="Programs; default 700 generated, or the whole trace.")
+    int | None,
+    typer.Option("--n", "-n", help="Programs; default 200 generated, or the whole trace (p99 needs 662)."),
 ]
 DEBUG = "BENCH_DEBUG"
 
