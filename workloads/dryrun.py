@@ -108,7 +108,7 @@ class _DryRun:
         """Resume with ``value`` (or throw it) until the next call, join or the end."""
         program = coroutine.program
         try:
-            while not self.abandoned:
+            while not (self.abandoned or coroutine.done):
                 effect = program.throw(value) if isinstance(value, Cancelled) else program.send(value)
                 if type(effect) is CallEffect:
                     self.call(coroutine, effect)

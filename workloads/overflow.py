@@ -104,9 +104,13 @@ class _Cut:
         if not any(parent in self.dropped for parent in op.parents):
             return op
         found: dict[CallId, None] = {}
+        seen: set[CallId] = set()
         stack = list(reversed(op.parents))
         while stack:
             parent = stack.pop()
+            if parent in seen:
+                continue
+            seen.add(parent)
             if parent in self.dropped:
                 stack.extend(reversed(self.dropped[parent]))
             else:

@@ -137,7 +137,9 @@ def test_same_programs_in_every_process():
     prints = set()
     for hash_seed in ("0", "77"):
         env = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        run = subprocess.run([sys.executable, "-c", HASH], env=env, capture_output=True, text=True, check=True)
+        run = subprocess.run(
+            [sys.executable, "-c", HASH], env=env, capture_output=True, text=True, check=True
+        )
         prints.add(run.stdout.strip())
     here = program_hash(dry_runs(CHATBOT.build(20, 4).programs + MCTS.build(2, 4).programs))
     assert prints == {here}

@@ -48,7 +48,7 @@ def test_the_digest_names_everything_but_the_seed():
 
 def test_a_short_context_ends_conversations_but_refuses_searches():
     assert load("chatbot", n=100, max_model_len=4096).repaired
-    with pytest.raises(WorkloadError, match="mcts program 0: a call of .* does not fit the context of 1600"):
+    with pytest.raises(WorkloadError, match=r"mcts program 0: a call of .* does not fit the context of 1600"):
         load("mcts", n=2, max_model_len=1600)
     cut = load("mcts", n=2, max_model_len=1700, on_overflow="truncate")
     assert all(dag.longest <= 1700 for dag in dry_runs(cut.programs))
@@ -101,7 +101,10 @@ def test_functions_by_import():
     [
         ({"spec": "chatbott"}, "no workload 'chatbott', and no such file: did you mean 'chatbot'"),
         ({"spec": "chatbot:papr"}, "no preset 'papr': did you mean 'paper'"),
-        ({"spec": "chatbot", "parameters": {"call.max": "2"}}, "no parameter 'call.max': did you mean 'calls.max'"),
+        (
+            {"spec": "chatbot", "parameters": {"call.max": "2"}},
+            "no parameter 'call.max': did you mean 'calls.max'",
+        ),
         ({"spec": "chatbot", "parameters": {"calls.mx": "2"}}, "no parameter 'calls.mx': did you mean 'max'"),
         ({"spec": "chatbot", "parameters": {"calls.max": "x"}}, "calls.max: expected a number, got 'x'"),
         ({"spec": "chatbot", "parameters": {"calls": "x"}}, "calls is a table"),
@@ -127,13 +130,13 @@ def test_errors_say_what_would_be_right(arguments, said):
 def test_unreadable_traces(tmp_path):
     (tmp_path / "empty.json").write_text("")
     (tmp_path / "text.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(WorkloadError, match="empty.json: the file is empty"):
+    with pytest.raises(WorkloadError, match=r"empty.json: the file is empty"):
         load(str(tmp_path / "empty.json"))
     with pytest.raises(WorkloadError, match="no reader recognises this"):
         load(str(tmp_path / "text.csv"))
     with pytest.raises(WorkloadError, match="no format 'wka': did you mean 'weka'"):
         load(str(tmp_path / "text.csv"), fmt="wka")
-    with pytest.raises(WorkloadError, match="text.csv:1:1: broken JSON"):
+    with pytest.raises(WorkloadError, match=r"text.csv:1:1: broken JSON"):
         load(str(tmp_path / "text.csv"), fmt="weka")
     with pytest.raises(WorkloadError, match="has no parameter 'a'"):
         load(str(tmp_path), parameters={"a": "1"})

@@ -89,7 +89,14 @@ def test_a_sub_agent_the_parent_waits_for(tmp_path):
         subagent(18.0, inner, duration_ms=15_500),
         request(23, 300, 4, think_time=21.0),
     )
-    assert [(c.thread, c.index) for c in dag.calls] == [("", 0), ("0", 0), ("1", 0), ("0", 1), ("1", 1), ("", 1)]
+    assert [(c.thread, c.index) for c in dag.calls] == [
+        ("", 0),
+        ("0", 0),
+        ("1", 0),
+        ("0", 1),
+        ("1", 1),
+        ("", 1),
+    ]
     assert dag.calls[1].delay_s == dag.calls[2].delay_s == 0.5
     assert dag.calls[5].parents == (("0", 1), ("1", 1))
     assert dag.calls[5].delay_s == 3.0, "the recorded think time holds the sub-agents' time"
@@ -214,7 +221,10 @@ def test_a_folder_with_other_files(tmp_path):
         ("{", "a.json:1:2: broken JSON"),
         ({"a": 1}, "a.json: not a Weka session"),
         (session(), "a.json: session without requests"),
-        (session(request(ids=[1])), r"requests\[0\].hash_ids: 1 ids for a prompt of 130 .* = 2 would be right"),
+        (
+            session(request(ids=[1])),
+            r"requests\[0\].hash_ids: 1 ids for a prompt of 130 .* = 2 would be right",
+        ),
         (session(request(ids=[1, "x"])), r"hash_ids\[1\]: expected a whole number"),
         (session(request(type="z")), r"requests\[0\].type: expected n or s or subagent, got 'z'"),
         (session({"type": "n", "out": 1}), r"requests\[0\].in: expected a whole number"),
