@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 from math import ceil
+from operator import attrgetter
 
 from systems.engines.radix import RadixKV
 from systems.engines.request import GONE, RUNNING, WAITING, Order, Request
@@ -28,9 +29,7 @@ from vocabulary import (
     blocks_for,
 )
 
-
-def _order(request: Request) -> Order:
-    return request.order
+_order = attrgetter("order")
 
 
 class Batch:

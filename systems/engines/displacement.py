@@ -8,15 +8,13 @@ preempts only when KV runs out. Decided before the step is scheduled.
 from __future__ import annotations
 
 from heapq import heappush
+from operator import attrgetter
 
 from systems.engines.batch import Batch
-from systems.engines.request import Request
+from systems.engines.request import RUNNING, Request
 from vocabulary import BLOCK, blocks_for
 
-
-def _rank(request: Request) -> tuple[int, bool, float, int]:
-    level, key, seq = request.order
-    return level, request.renewed, key, seq
+_order = attrgetter("order")
 
 
 def _outranks(waiting: Request, running: Request) -> bool:
@@ -28,9 +26,10 @@ def _outranks(waiting: Request, running: Request) -> bool:
 class _Room:
     """What the next step has left for newcomers: slots, tokens, and blocks promised so far."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: Batch, renewed: list[Request]) -> None:
         config, partial = batch.config, batch.partial
         self.batch = batch
+        self.renewed = renewed
         self.slots = config.max_num_seqs - len(batch.running)
         self.budget = config.max_num_batched_tokens - batch.n
         self.chunk = 0
@@ -38,6 +37,23 @@ class _Room:
         if partial is not None:
             self.chunk = min(partial.tokens - partial.computed, self.budget)
             self.budget -= self.chunk
+
+    def may_grow(self, request: Request) -> bool:
+        """Whether ``request`` outranks the worst running call."""
+        levels, level = self.batch.levels, request.slot.level
+        if not levels:
+            return False
+        worst = max(levels)
+        return worst > level or (worst == level and any(_outranks(request, r) for r in self.fresh(level)))
+
+    def fresh(self, level: int) -> list[Request]:
+        """Running calls of ``level`` whose quantum ran out at this boundary: displaced first."""
+        return [r for r in self.renewed if r.state == RUNNING and r.slot.level == level]
+
+    def worst(self) -> Request:
+        """The running call to displace first."""
+        fresh = self.fresh(max(self.batch.levels)) if self.renewed else None
+        return max(fresh or self.batch.running.values(), key=_order)
 
     def displace(self, victim: Request) -> None:
         self.budget += 1 if victim.decoding else self.chunk
@@ -57,12 +73,9 @@ class _Room:
             need = blocks_for(request.tokens) - used
             if self.slots > 0 and need <= kv.free() - self.promised:
                 break
-            if not batch.running:
+            if not self.may_grow(request):
                 return False
-            worst = max(batch.running.values(), key=_rank)
-            if not _outranks(request, worst):
-                return False
-            self.displace(worst)
+            self.displace(self.worst())
         self.slots -= 1
         self.promised += need
         self.budget -= min(request.tokens - BLOCK * hit, self.budget)
@@ -74,16 +87,14 @@ def displace(batch: Batch) -> None:
     renewed, batch.renewed = batch.renewed, []
     head = batch.head()
     if head is not None and batch.levels and (renewed or max(batch.levels) > head.slot.level):
-        _displace(batch, head)
+        _displace(batch, head, renewed)
     for request in renewed:
         request.renewed = False
 
 
-def _displace(batch: Batch, head: Request | None) -> None:
-    room, looked = _Room(batch), []
-    while head is not None and batch.running:
-        if not _outranks(head, max(batch.running.values(), key=_rank)):
-            break
+def _displace(batch: Batch, head: Request | None, renewed: list[Request]) -> None:
+    room, looked = _Room(batch, renewed), []
+    while head is not None and room.may_grow(head):
         looked.append(batch.pop_head())
         if not room.make(head):
             break

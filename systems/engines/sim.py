@@ -63,8 +63,8 @@ class SimEngine(Batch):
         """The end of a step that finished calls: finishes in batch order, then quanta."""
         g, finishing, done = self.g, self.finishing, []
         while finishing and finishing[0][0] <= g:
-            at, _, request = heappop(finishing)
-            if request.finish_at == at:
+            at, number, request = heappop(finishing)
+            if request.finish_at == at and request.number == number:
                 done.append(self.finish(request))
         if self.expiring:
             self._expire()
@@ -230,8 +230,12 @@ class SimEngine(Batch):
                 stop = min(stop, expiring[0][0])
             else:
                 k = min(k, expiring[0][0] - g)
-        if self.n_waiting and self.tracks:
-            stop = min(stop, self.scheduler.next_due())
+        if self.n_waiting:
+            if self.tracks:
+                stop = min(stop, self.scheduler.next_due())
+            head = self.head()
+            if head is not None and max(self.levels) > head.slot.level:
+                k = 1  # it had room, and a running call took it: displacement goes on at each step
         if self.config.record_steps:
             k = 1
         free = self.kv.free()
