@@ -146,7 +146,7 @@ class Host:
     ) -> None:
         self.engines = {engine.id: engine for engine in engines}
         self.router = router or RoundRobin()
-        self.table = table or ProcessTable()
+        self.table = ProcessTable() if table is None else table  # an empty table is falsy
         self.stride = stride
         self.after = after
         self.rows: list[Finished] = []

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from vocabulary import Call, Snapshot
+from vocabulary import INF, Call, Snapshot
 
 
 class Callers:
@@ -48,7 +48,9 @@ class Callers:
 
 
 def _snapshot(extra: Mapping[str, Any]) -> Snapshot:
+    """Zeros if a number is none: a client's mistake must not stop the server."""
     try:
-        return Snapshot(*(float(extra.get(name, 0.0)) for name in ("service", "wait", "exec_s")))
-    except (TypeError, ValueError):  # a client's bad number must not stop the server
+        numbers = [float(extra.get(name, 0.0)) for name in Snapshot._fields]
+    except (TypeError, ValueError):
         return Snapshot()
+    return Snapshot(*numbers) if all(0.0 <= number < INF for number in numbers) else Snapshot()

@@ -268,14 +268,18 @@ class VirtualVllm:
 
 
 def build_scheduler(
-    config: EngineConfig, cls: type[Any] = PolicyScheduler, order: str = "priority", **host: Any
+    config: EngineConfig,
+    cls: type[Any] = PolicyScheduler,
+    order: str = "priority",
+    additional: dict[str, Any] | None = None,
+    **host: Any,
 ) -> Any:
     """A ``cls``, vLLM's scheduler or a subclass, for ``config`` and a model of one full-attention layer.
 
     vLLM keeps one of its blocks to itself, which ``kv_blocks`` does not count.
     """
     blocks = config.kv_blocks + 1
-    vllm_config = _vllm_config(config, order)
+    vllm_config = _vllm_config(config, order, additional or {})
     vllm_config.cache_config.num_gpu_blocks = blocks
     spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=64, dtype=torch.float32)
     kv_config = KVCacheConfig(
@@ -284,7 +288,7 @@ def build_scheduler(
     return cls(vllm_config, kv_config, StructuredOutputManager(vllm_config), BLOCK, **host)
 
 
-def _vllm_config(config: EngineConfig, order: str) -> VllmConfig:
+def _vllm_config(config: EngineConfig, order: str, additional: dict[str, Any]) -> VllmConfig:
     with tempfile.TemporaryDirectory() as folder:
         model = {**_MODEL, "max_position_embeddings": config.max_model_len}
         Path(folder, "config.json").write_text(json.dumps(model))
@@ -308,6 +312,7 @@ def _vllm_config(config: EngineConfig, order: str) -> VllmConfig:
             ),
             parallel_config=ParallelConfig(),
             device_config=DeviceConfig("cpu"),
+            additional_config=additional,
         )
 
 

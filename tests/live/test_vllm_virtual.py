@@ -1,11 +1,13 @@
 """vLLM's own scheduler against our engines, step by step, over seeded scenarios (docs/engine.md)."""
 
+import json
 import os
 import pickle
 import signal
 import subprocess
 import time
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -143,25 +145,51 @@ def run_until(engine, until):
     return rows
 
 
-def test_our_fcfs_is_vllms_own(pool):
-    jobs = [independent_calls(seed) for seed in range(12)]
+JOBS = [independent_calls(seed) for seed in range(12)]
+
+
+@pytest.fixture(scope="module")
+def inside(tmp_path_factory):
+    """(steps of vLLM's own scheduler for each of JOBS, call log of our class in a server's place)."""
+    log = tmp_path_factory.mktemp("served") / "calls.jsonl"
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
         "VLLM_LOGGING_LEVEL": "ERROR",
         "OMP_NUM_THREADS": "1",
     }
-    command = [str(vllm_python()), "-m", "tests.live.plain_vllm"]
-    done = subprocess.run(command, input=pickle.dumps(jobs), capture_output=True, env=environment, cwd=ROOT)
+    command = [str(vllm_python()), "-m", "tests.live.inside_vllm"]
+    done = subprocess.run(
+        command, input=pickle.dumps((JOBS, str(log))), capture_output=True, env=environment, cwd=ROOT
+    )
     assert done.returncode == 0, done.stderr.decode()
+    return pickle.loads(done.stdout), [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def test_our_fcfs_is_vllms_own(pool, inside):
     evicted = 0
-    for job, plain in zip(jobs, pickle.loads(done.stdout), strict=True):
+    for job, plain in zip(JOBS, inside[0], strict=True):
         config, latency, calls = job
         engine = pool.make()(0, config, Fcfs(), latency)
         feed(engine, calls)
         assert [step[:3] for step in engine.steps] == plain
         evicted += engine.stats()["evicted"]
     assert evicted > 10
+
+
+def test_the_class_in_a_servers_place(inside):
+    """One slot, three steps of quantum, five to do: each call is held once, then they finish in turn."""
+    rows = {row["request_id"]: row for row in inside[1]}
+    assert list(rows) == ["cmpl-3", "cmpl-0", "cmpl-1", "cmpl-2"]
+    assert rows["cmpl-3"]["aborted"]
+    assert (rows["cmpl-0"]["program"], rows["cmpl-0"]["thread"]) == (rows["cmpl-2"]["program"], "t")
+    for row in rows.values():
+        parts = [row[name] for name in ("prefill_s", "reprefill_s", "decode_s", "wait_s")]
+        assert sum(parts) == row["t_end"] - row["t_arrive"]
+    del rows["cmpl-3"]
+    for row in rows.values():
+        assert [what for _, what in row["waits"]] == ["arrive", "admit", "hold", "admit", "end"]
+        assert (row["output_tokens"], row["reprefill_tokens"]) == (5, 0)
 
 
 # Hold
@@ -172,14 +200,20 @@ def said(outcome):
     return {(r.call.program, r.call.thread, r.call.index): r.output_tokens for r in outcome.finished}
 
 
+def nobody_leaves(seed):
+    whole = scenario(seed)
+    return replace(whole, scripts=tuple(replace(script, leaves=None) for script in whole.scripts))
+
+
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_hold_says_the_same_and_leaks_nothing(pool, name):
     differ = 0
     again = {"recompute": 0, "hold": 0}
-    for seed in (s for s in SEEDS if all(script.leaves is None for script in scenario(s).scripts)):
-        outcomes = {}
+    for seed in range(12):
+        outcomes, rule = {}, system(name, seed).rule
         for preemption in again:
-            outcome = outcomes[preemption] = run(pool.make(preemption), name, seed)
+            outcome = play(pool.make(preemption), nobody_leaves(seed), scheduler(name, seed), rule=rule)
+            outcomes[preemption] = outcome
             view = pool.engines[0].view()
             assert (view.calls, view.kv_used) == (0, 0)
             again[preemption] += sum(row.reprefill_tokens for row in outcome.finished)

@@ -1,22 +1,28 @@
-"""Run independent calls through vLLM's own scheduler, nothing of ours inside; started by test_vllm_virtual.
+"""What test_vllm_virtual runs under the Python of vLLM.
 
-Reads a pickled (EngineConfig, latency, [(call, body, arrival)]) from stdin and
-writes the pickled steps, [(start, seconds, ((seq, tokens), ...))], to stdout.
+``run``: independent calls through vLLM's own scheduler, nothing of ours
+inside. ``serve``: our class as a server has it, configured by
+additional-config, on the real clock.
+
+Reads a pickled ([(EngineConfig, latency, [(call, body, arrival)])], call log)
+from stdin; writes the pickled steps, [(start, seconds, ((seq, tokens), ...))],
+of each job to stdout.
 """
 
 import os
 import pickle
 import sys
+import time
 
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import get_hash_fn_by_name
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.outputs import ModelRunnerOutput
-from vllm.v1.request import Request
+from vllm.v1.request import Request, RequestStatus
 
 from systems.vllm_host.worker import Vocabulary, build_scheduler
-from vocabulary import BLOCK
+from vocabulary import BLOCK, EngineConfig
 
 
 def run(config, latency, calls):
@@ -69,8 +75,29 @@ def step(scheduler, latency, bodies, words, now, steps):
     return now + seconds
 
 
+def serve(log):
+    """Program a asks twice and b once at the same time; a call of nobody is aborted."""
+    options = {"scheduler": "plas", "knobs": {"bounds": [3.0]}, "preemption": "hold", "log": log}
+    scheduler = build_scheduler(EngineConfig(20, 1, 64, 256, prefix_cache=False), additional=options)
+    callers = [{"program_id": "a", "thread_id": "t"}, {"program_id": "b"}, {"program_id": "a"}, None]
+    for number, caller in enumerate(callers):
+        params = SamplingParams(max_tokens=5, ignore_eos=True, extra_args=caller)
+        scheduler.add_request(Request(f"cmpl-{number}", list(range(20)), params, None))
+    scheduler.finish_requests("cmpl-3", RequestStatus.FINISHED_ABORTED)
+    while scheduler.requests:
+        output = scheduler.schedule()
+        ids = list(output.num_scheduled_tokens)
+        time.sleep(0.001)
+        tokens = [[9] for _ in ids]
+        scheduler.update_from_output(
+            output, ModelRunnerOutput(ids, {n: i for i, n in enumerate(ids)}, tokens)
+        )
+
+
 if __name__ == "__main__":
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    pickle.dump([run(*job) for job in pickle.load(sys.stdin.buffer)], answers)
+    jobs, log = pickle.load(sys.stdin.buffer)
+    serve(log)
+    pickle.dump([run(*job) for job in jobs], answers)
     answers.close()
