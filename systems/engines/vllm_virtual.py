@@ -123,7 +123,8 @@ class VllmVirtualEngine:
     The worker gets a copy of ``scheduler``. If that has a process table (its
     attribute ``table``), this side keeps it up to date, so that a front end
     which shares the table reads the same numbers as with the other engines.
-    ``preemption`` is recompute (as the other engines) or hold (docs/vllm.md).
+    ``preemption`` is recompute (as the other engines) or hold (docs/vllm.md);
+    None: what ``config.extra["preemption"]`` says, else recompute.
 
     Raises EngineUnavailable if vLLM is not installed or its process ends,
     ValueError for a call that can never fit.
@@ -139,10 +140,14 @@ class VllmVirtualEngine:
         latency: LatencyModel,
         *,
         python: Path | None = None,
-        preemption: str = "recompute",
+        preemption: str | None = None,
     ) -> None:
         self._worker = _Worker(python or vllm_python())
-        self.reset(id, config, scheduler, latency, preemption=preemption)
+        try:
+            self.reset(id, config, scheduler, latency, preemption=preemption)
+        except BaseException:
+            self.close()
+            raise
 
     def reset(
         self,
@@ -151,9 +156,10 @@ class VllmVirtualEngine:
         scheduler: Scheduler,
         latency: LatencyModel,
         *,
-        preemption: str = "recompute",
+        preemption: str | None = None,
     ) -> None:
         """Start over as another engine in the same process (starting one takes seconds)."""
+        preemption = preemption or config.extra.get("preemption", PREEMPTIONS[0])
         if preemption not in PREEMPTIONS:
             raise ValueError(f"preemption must be one of {', '.join(PREEMPTIONS)}, got {preemption!r}")
         self.id = id
