@@ -12,7 +12,7 @@ from math import ceil
 from operator import attrgetter
 
 from systems.engines.radix import RadixKV
-from systems.engines.request import GONE, RUNNING, WAITING, Order, Request
+from systems.engines.request import GONE, NEVER, RUNNING, WAITING, Order, Request
 from systems.protocols import LatencyModel, Scheduler
 from vocabulary import (
     BLOCK,
@@ -55,7 +55,7 @@ class Batch:
         self.n = 0  # decoding calls
         self.ctx = 0  # sum of their contexts in the next step
         self.phase = [0] * BLOCK  # decoding calls by the step (mod 16) that needs a block
-        self.finishing: list[tuple[float, int, Request]] = []
+        self.finishing: list[tuple[int, int, Request]] = []
         self.expiring: list[tuple[float, int, Request]] = []
         self.pushed = self.admitted = 0
         self.renewed: list[Request] = []  # calls whose quantum ran out at this boundary
@@ -201,7 +201,8 @@ class Batch:
         kv.plain += (computed + 15) // BLOCK - (full if kv.caching else 0)
         request.chain = []
         request.tree = request.computed = 0
-        request.finish_at = request.expire_at = INF
+        request.finish_at = NEVER
+        request.expire_at = INF
         request.state = GONE
         del self.running[request.call.seq]
         self._uncount(request.slot.level)
@@ -255,17 +256,17 @@ class Batch:
         if unit == "s":
             at: float = self.t + left
         elif unit == "step" or request.decoding:
-            at = self.g + ceil(left)
+            at = float(self.g + ceil(left))
         elif left > 0:
             return  # tokens of a prefill: looked at again after its next chunk
         else:
-            at = self.g
+            at = float(self.g)
         request.expire_at = at
         heappush(self.expiring, (at, request.number, request))
 
     def expire(self) -> None:
         """Ask the policy about every running call whose quantum is used up."""
-        now = self.t if self.unit == "s" else self.g
+        now = self.t if self.unit == "s" else float(self.g)
         due = []
         expiring = self.expiring
         while expiring and expiring[0][0] <= now:

@@ -11,6 +11,8 @@ Order = tuple[int, float, int]
 """(level, key, call.seq): smaller runs first."""
 
 WAITING, RUNNING, GONE = 0, 1, 2
+NEVER = 1 << 60
+"""A step number no run reaches."""
 
 
 class Request:
@@ -46,5 +48,5 @@ class Request:
         self.renewed = False
         self.g_in = self.g0 = self.number = 0
         self.t_in = 0.0
-        self.finish_at: float = INF
+        self.finish_at = NEVER
         self.expire_at: float = INF

@@ -199,12 +199,16 @@ class SimEngine(Batch):
         k, stop = self._steps_ahead(until)
         start, left, used = t, k, self.kv.total - self.kv.free()
         line = self.latency.decode_line
-        while left and t < stop:
+        while True:  # the first step runs in any case: what is due now was looked at
             a, b, limit = line(n, ctx)
-            while left and t < stop and ctx < limit:
+            while True:
                 t += (a + b * ctx + _ROUND) - _ROUND
                 ctx += n
                 left -= 1
+                if not (left and t < stop and ctx < limit):
+                    break
+            if not (left and t < stop):
+                break
         k -= left
         if self.config.record_steps:
             self._record_step(t - start, (), self.running_calls())
@@ -229,7 +233,7 @@ class SimEngine(Batch):
             if self.unit == "s":
                 stop = min(stop, expiring[0][0])
             else:
-                k = min(k, expiring[0][0] - g)
+                k = min(k, int(expiring[0][0]) - g)
         if self.n_waiting:
             if self.tracks:
                 stop = min(stop, self.scheduler.next_due())
@@ -239,9 +243,9 @@ class SimEngine(Batch):
         if self.config.record_steps:
             k = 1
         free = self.kv.free()
-        if ((k + 14) // BLOCK) * self.n > free and self._blocks_ahead(int(k)) > free:
+        if ((k + 14) // BLOCK) * self.n > free and self._blocks_ahead(k) > free:
             k = self._last_fitting(free)
-        return int(k), stop
+        return k, stop
 
     def _blocks_ahead(self, k: int) -> int:
         """Blocks that decode steps 1 .. k-1 from here need (step 0 has its own)."""
