@@ -1,0 +1,72 @@
+"""Recount the simulated engine's blocks from its tree, its queue and its running calls."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from systems.engines.radix import RadixKV, Run
+from systems.engines.sim import SimEngine
+from vocabulary import blocks_for
+
+
+def idle_in_queue(kv: RadixKV) -> list[Run]:
+    """Runs in the free queue, evicted first; both directions must agree."""
+    forward, run = [], kv.queue.next
+    while run is not kv.queue:
+        forward.append(run)
+        run = run.next
+    backward, run = [], kv.queue.prev
+    while run is not kv.queue:
+        backward.append(run)
+        run = run.prev
+    assert forward == backward[::-1], "the free queue is torn"
+    return forward
+
+
+def in_tree(kv: RadixKV) -> list[Run]:
+    """Every cached run that a look-up or a twin can reach."""
+    found: dict[int, Run] = {}
+    homes = [kv.root]
+    while homes:
+        for key, run in homes.pop().items():
+            assert run.key == key, "a run is filed under another content"
+            for twin in run.twins or [run]:
+                found[id(twin)] = twin
+            homes.append(run.children)
+    return [run for run in found.values() if not run.dead]
+
+
+def held_by(request: object) -> list[Run]:
+    """The runs a call holds, upper parts of split ones included."""
+    runs = []
+    for run, start in request.chain:  # type: ignore[attr-defined]
+        piece = run
+        while True:
+            runs.append(piece)
+            if piece.start <= start:
+                break
+            piece = piece.above
+    return runs
+
+
+def recount(engine: SimEngine) -> None:
+    """Raises AssertionError if a block is lost, counted twice or shared wrongly."""
+    kv = engine.kv
+    users = Counter(id(run) for request in engine.running.values() for run in held_by(request))
+    runs = in_tree(kv)
+    assert all(run.refs == users[id(run)] for run in runs), "a user count is wrong"
+    assert len(users.keys() - {id(run) for run in runs}) == 0, "a call holds an evicted run"
+    queue = idle_in_queue(kv)
+    assert {id(run) for run in queue} == {id(run) for run in runs if not run.refs}, "idle and not queued"
+    assert kv.idle == sum(run.n for run in queue), "idle blocks miscounted"
+    private = 0
+    for request in engine.running.values():
+        tokens = request.tokens + engine.g - request.g0 - 1 if request.decoding else request.computed
+        private += blocks_for(tokens) - (request.tree if kv.caching else 0)
+    shared = sum(run.n for run in runs if run.refs)
+    assert kv.plain + kv.idle + shared + private == kv.total, "a block is lost or in two places"
+    if kv.caching:
+        for request in engine.running.values():
+            assert request.tree == sum(run.n for run in held_by(request)), (
+                "a call holds other blocks than it cached"
+            )
