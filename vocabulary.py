@@ -10,6 +10,7 @@ which durations are added can never change a result.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -55,13 +56,38 @@ class Call:
     remaining: float | None = None
 
 
-@dataclass(slots=True, eq=False)
 class Body:
-    """What only the engine sees: the prompt, and how many tokens will come."""
+    """What only the engine sees: the prompt, and how many tokens will come.
 
-    prompt: tuple[Segment, ...]
-    output_id: int
-    output_tokens: int
+    Segment ``ids[i]`` ends at token ``ends[i]``; the first ``segments`` are the
+    prompt, the next one is the reply. The lists may go on behind it: a session
+    that only appends shares them with all its calls, so that a call costs the
+    same however long its prompt is. Nobody changes what is in them.
+    """
+
+    __slots__ = ("ends", "ids", "output_id", "output_tokens", "segments")
+
+    def __init__(self, prompt: Iterable[Segment], output_id: int, output_tokens: int) -> None:
+        self.ids: list[int] = []
+        self.ends: list[int] = []
+        end = 0
+        for segment, length in (*prompt, (output_id, output_tokens)):
+            end += length
+            self.ids.append(segment)
+            self.ends.append(end)
+        self.segments = len(self.ids) - 1
+        self.output_id = output_id
+        self.output_tokens = output_tokens
+
+    @property
+    def prompt(self) -> tuple[Segment, ...]:
+        """The prompt's segments, in order."""
+        return tuple(segments_of(self.ids, self.ends, self.segments))
+
+
+def segments_of(ids: Sequence[int], ends: Sequence[int], n: int) -> list[Segment]:
+    """The first ``n`` segments of a sequence given by ids and ends."""
+    return [(ids[i], ends[i] - (ends[i - 1] if i else 0)) for i in range(n)]
 
 
 class Snapshot(NamedTuple):

@@ -123,14 +123,14 @@ class _DryRun:
             self.finish(coroutine, None)
 
     def call(self, coroutine: _Coroutine, effect: CallEffect) -> None:
-        e = effect
+        e, prompt = effect, effect.prompt
         coroutine.ops.append(
             CallOp(
-                e.thread, e.index, e.parents, e.prompt, e.output_id, e.output_tokens, e.prompt_tokens, e.model
+                e.thread, e.index, e.parents, prompt, e.output_id, e.output_tokens, e.prompt_tokens, e.model
             )
         )
         call = DagCall(
-            e.thread, e.index, e.parents, e.prompt, e.prompt_tokens, e.output_id, e.output_tokens, e.model,
+            e.thread, e.index, e.parents, prompt, e.prompt_tokens, e.output_id, e.output_tokens, e.model,
             coroutine.delay, coroutine.tools,
         )  # fmt: skip
         self.calls.append(call)

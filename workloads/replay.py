@@ -90,22 +90,22 @@ class _Replay:
         s = self.threads.get(op.thread)
         if s is None:
             s = self.threads[op.thread] = Session(root.program, key_of(root.key, op.thread), op.thread)
-        s.context = self.context(op, s)
-        s.tokens, s.calls, s.parents = op.prompt_tokens, op.index, op.parents
+        self.prompt(op, s)
+        s.calls, s.parents = op.index, op.parents
         self.done.pop(op.thread, None)
-        effect = s.call(output=op.output_tokens, model=op.model)
-        effect.output_id = self.id(op.output_id)
-        await effect
+        await s.call(output=op.output_tokens, model=op.model, output_id=self.id(op.output_id))
         self.done[op.thread] = op
 
-    def context(self, op: CallOp, s: Session) -> list[Segment]:
-        """The prompt; a thread that goes on from its own last call is not rebuilt."""
+    def prompt(self, op: CallOp, s: Session) -> None:
+        """Set the thread's context; one that goes on from its own last call is not rebuilt."""
         base = op.base
         if base is None or self.done.get(op.thread) is not base:
-            return self.own(op.prompt())
-        context = s.context if op.keep == base.total else leading(s.context, op.keep)
-        context.extend(self.own(op.new))
-        return context
+            s.edit(self.own(op.prompt()))
+            return
+        if op.keep != base.total:
+            s.edit(leading(s.context, op.keep))
+        for segment in self.own(op.new):
+            s.add(segment)
 
     def own(self, segments: list[Segment] | tuple[Segment, ...]) -> list[Segment]:
         if not self.copy:

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Generator, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
-from vocabulary import Segment
+from vocabulary import Body, Segment, segments_of
 from workloads.keys import mix
 
 _MASK = (1 << 64) - 1
@@ -32,6 +33,9 @@ class Reply(NamedTuple):
 
     output_tokens: int
     output_id: int
+
+
+_reply = partial(tuple.__new__, Reply)  # a third of the time of Reply(...): one a call
 
 
 class Cancelled(Exception):
@@ -51,25 +55,30 @@ class Effect:
         return (yield self)
 
 
-class CallEffect(Effect):
-    """One LLM call: the whole prompt as segments, and the scripted reply length (tokens)."""
+class CallEffect(Effect, Body):
+    """One LLM call: the whole prompt as segments, and the scripted reply length (tokens).
 
-    __slots__ = (
-        "index", "model", "output_id", "output_tokens", "parents",
-        "prompt", "prompt_tokens", "session", "thread",
-    )  # fmt: skip
+    Made by ``Session.call``. It is the engine's ``Body``, too, so that a driver need not copy it.
+    """
 
-    def __init__(self, session: Session, output_tokens: int, model: str) -> None:
+    __slots__ = ("index", "model", "parents", "prompt_tokens", "session", "thread")
+
+    def __init__(self, session: Session, output_tokens: int, model: str, output_id: int) -> None:
         self.session = session
         self.thread = session.thread
         self.index = session.calls
         session.calls += 1
         self.parents = session.parents
-        self.prompt = tuple(session.context)
-        self.prompt_tokens = session.tokens
-        self.output_id = session.new_id()
+        self.segments = n = session.segments
+        self.prompt_tokens = tokens = session.tokens
+        self.output_id = output_id
         self.output_tokens = output_tokens
         self.model = model
+        if len(session.ids) > n:
+            session.part()
+        self.ids, self.ends = session.ids, session.ends
+        self.ids.append(output_id)
+        self.ends.append(tokens + output_tokens)
 
     def __await__(self) -> Generator[Effect, Any, Reply]:
         yield self
@@ -138,54 +147,84 @@ class Task:
 class Session:
     """One thread of a program: a growing context and the effects that use it.
 
-    ``context`` is the list of segments of the next prompt so far; ``tokens``
-    its length. ``key`` names this thread's random stream and segment ids.
+    The next prompt is the first ``segments`` of ``ids``, which end at ``ends``;
+    ``tokens`` is its length. Calls and forks use the same two lists: whoever finds
+    something behind its own segments goes on in a copy (``part``). ``key``
+    names this thread's random stream and segment ids.
     """
 
-    __slots__ = ("calls", "context", "key", "parents", "program", "thread", "tokens",
-                 "_forks", "_ids", "_open")  # fmt: skip
+    __slots__ = ("calls", "ends", "ids", "key", "parents", "program", "segments", "thread", "tokens",
+                 "_forks", "_made", "_open")  # fmt: skip
 
     def __init__(self, program: int, key: int, thread: str = "") -> None:
         self.program = program
         self.key = key
         self.thread = thread
-        self.context: list[Segment] = []
+        self.ids: list[int] = []
+        self.ends: list[int] = []
+        self.segments = 0
         self.tokens = 0
         self.calls = 0
         self.parents: tuple[CallId, ...] = ()
-        self._ids = 0
+        self._made = 0
         self._forks = 0
         self._open: list[Session] = []
 
+    @property
+    def context(self) -> list[Segment]:
+        """A copy of the next prompt so far."""
+        return segments_of(self.ids, self.ends, self.segments)
+
     def new_id(self) -> int:
         """A segment id no other program, thread or call has."""
-        self._ids += 1
-        return (self.key + self._ids * _STRIDE) & _MASK
+        self._made += 1
+        return (self.key + self._made * _STRIDE) & _MASK
+
+    def part(self) -> None:
+        """Go on in lists of one's own: what follows in the shared ones is not of this thread."""
+        self.ids = self.ids[: self.segments]
+        self.ends = self.ends[: self.segments]
 
     def add(self, segment: Segment) -> None:
         """Append a segment to the context (a shared system prompt, a tool result)."""
-        if segment[1] < 0:
-            raise ValueError(f"segment length must not be negative, got {segment[1]}")
-        if segment[1]:
-            self.context.append(segment)
-            self.tokens += segment[1]
+        name, length = segment
+        if length < 0:
+            raise ValueError(f"segment length must not be negative, got {length}")
+        if length:
+            if len(self.ids) > self.segments:
+                self.part()
+            self.ids.append(name)
+            self.tokens += length
+            self.ends.append(self.tokens)
+            self.segments += 1
 
     def edit(self, context: Iterable[Segment]) -> None:
         """Replace the context: compaction, truncation, or a prompt built elsewhere."""
-        self.context = [s for s in context if s[1]]
-        self.tokens = sum(length for _, length in self.context)
+        self.ids, self.ends = [], []
+        self.segments = self.tokens = 0
+        for segment in context:
+            self.add(segment)
 
     def call(
-        self, new: int | Iterable[Segment] = 0, *, output: int, model: str = ""
+        self, new: int | Iterable[Segment] = 0, *, output: int, model: str = "", output_id: int | None = None
     ) -> CallEffect:
         """Append ``new`` (tokens of fresh text, or segments) and ask the model.
 
         ``output`` is the reply's length in tokens, at least 1. Awaiting it
-        appends the reply to the context. Raises ValueError on an empty prompt
-        or an empty reply.
+        appends the reply, under a new id or ``output_id``, to the context.
+        Raises ValueError on an empty prompt or an empty reply.
         """
         if isinstance(new, int):
-            self.add((self.new_id(), new))
+            self._made += 1  # new_id and add, inlined: this runs once a call
+            if new > 0:
+                if len(self.ids) > self.segments:
+                    self.part()
+                self.ids.append((self.key + self._made * _STRIDE) & _MASK)
+                self.tokens += new
+                self.ends.append(self.tokens)
+                self.segments += 1
+            elif new < 0:
+                raise ValueError(f"segment length must not be negative, got {new}")
         else:
             for segment in new:
                 self.add(segment)
@@ -194,22 +233,27 @@ class Session:
                 f"a call needs a prompt and a reply of at least 1 token, got {self.tokens} "
                 f"and {output} (program {self.program}, thread {self.thread!r})"
             )
-        return CallEffect(self, output, model)
+        self._made += 1
+        fresh = (self.key + self._made * _STRIDE) & _MASK
+        return CallEffect(self, output, model, fresh if output_id is None else output_id)
 
     def replied(self, call: CallEffect) -> Reply:
         """Take the reply into the context; used by ``await`` and by drivers."""
-        self.context.append((call.output_id, call.output_tokens))
-        self.tokens += call.output_tokens
+        if call.ids is self.ids and call.segments == self.segments:
+            self.segments += 1  # it stands there since the call was made
+            self.tokens += call.output_tokens
+        else:
+            self.add((call.output_id, call.output_tokens))
         self.parents = ((call.thread, call.index),)
-        return Reply(call.output_tokens, call.output_id)
+        return _reply((call.output_tokens, call.output_id))
 
     def fork(self, *, detached: bool = False) -> Session:
         """A new thread that starts from this context; ``detached`` ones are not joined."""
         path = f"{self.thread}.{self._forks}" if self.thread else str(self._forks)
         child = Session(self.program, mix(self.key, self._forks), path)
         self._forks += 1
-        child.context = list(self.context)
-        child.tokens = self.tokens
+        child.ids, child.ends = self.ids, self.ends
+        child.segments, child.tokens = self.segments, self.tokens
         child.parents = self.parents
         if not detached:
             self._open.append(child)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
-
 from systems.engines.radix import Held
 from vocabulary import INF, Body, Call, Finished, Slot
 
@@ -18,6 +16,7 @@ NEVER = 1 << 60
 class Request:
     """State of one call; the fields of a decoding one are implied, not updated.
 
+    ``ids`` and ``ends`` may go on behind its ``total`` tokens (``Body``).
     ``tokens``: prompt and replies so far; while decoding, as of step ``g0``.
     ``computed``: tokens with KV while prefilling. ``tree``: leading blocks
     held through ``chain`` (full, cached). ``limit``: total service at which
@@ -27,8 +26,8 @@ class Request:
     """
 
     __slots__ = ("call", "chain", "computed", "decoded", "decoding", "ends", "expire_at",
-                 "finish_at", "g0", "g_in", "ids", "limit", "number", "order", "output",
-                 "renewed", "row", "slot", "state", "t_in", "tokens", "tree")  # fmt: skip
+                 "finish_at", "g0", "g_in", "ids", "limit", "number", "order",
+                 "renewed", "row", "slot", "state", "t_in", "tokens", "total", "tree")  # fmt: skip
 
     def __init__(self, call: Call, body: Body, row: Finished, slot: Slot) -> None:
         self.call = call
@@ -36,11 +35,10 @@ class Request:
         self.slot = slot
         self.order: Order = (slot.level, slot.key, call.seq)
         self.limit = slot.quantum
-        self.output = body.output_tokens
-        ids, lengths = zip(*body.prompt, strict=True)
-        self.ids = [*ids, body.output_id]
-        self.ends = list(accumulate((*lengths, body.output_tokens)))
+        self.ids = body.ids
+        self.ends = body.ends
         self.tokens = call.prompt_tokens
+        self.total = call.prompt_tokens + body.output_tokens
         self.computed = self.tree = self.decoded = 0
         self.chain: list[Held] = []
         self.state = WAITING

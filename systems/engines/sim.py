@@ -185,7 +185,7 @@ class SimEngine(Batch):
             self.n += 1
             self.ctx += request.tokens
             self.phase[(g + 1 - request.tokens) & 15] += 1
-            request.finish_at = g + request.ends[-1] - request.tokens
+            request.finish_at = g + request.total - request.tokens
             heappush(self.finishing, (request.finish_at, request.number, request))
             if self.unit == "token" and request.limit != INF:
                 self.arm(request)
