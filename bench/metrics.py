@@ -13,7 +13,17 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from bench.stats import Array, Estimate, batch_mean, batch_quantile, batch_ratio, slope
+from bench.stats import (
+    BATCHES,
+    WITHIN_RUN,
+    Array,
+    Estimate,
+    batch_mean,
+    batch_quantile,
+    batch_ratio,
+    slope,
+    t_interval,
+)
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 WARM_UP = 0.2
@@ -68,6 +78,30 @@ def throughput(programs: pd.DataFrame, calls: pd.DataFrame) -> Numbers:
         "output_tokens_per_s": float(calls.output_tokens.sum()) / window,
         "arrivals_per_s": (len(programs) - 1) / spread if spread > 0 else math.nan,
     }
+
+
+def throughput_spread(programs: pd.DataFrame, calls: pd.DataFrame) -> Estimates:
+    """The rates of ``throughput`` with intervals: batch means over equal spans of the busy window.
+
+    Ramp-up and drain are part of the window, so they widen the interval.
+    """
+    start, end = busy_window(programs)
+    whole = throughput(programs, calls)
+    done, left = programs[programs.outcome == "finished"], calls[~calls.aborted]
+    events = {
+        "programs_per_s": (done.t_end, None),
+        "calls_per_s": (left.t_end, None),
+        "output_tokens_per_s": (calls.t_end, calls.output_tokens),
+    }
+    spread: Estimates = {}
+    for name, (times, weights) in events.items():
+        if len(times) < 2 * BATCHES:
+            spread[name] = Estimate(whole[name], note=f"no interval (n {len(times)} < {2 * BATCHES})")
+            continue
+        per_span, _ = np.histogram(times, bins=BATCHES, range=(start, end), weights=weights)
+        rate = t_interval((per_span / (end - start) * BATCHES).tolist(), WITHIN_RUN)
+        spread[name] = rate._replace(value=whole[name])
+    return spread
 
 
 def program_latency(done: pd.DataFrame) -> Estimates:

@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bench.code import code_digest
 from bench.config import RunConfig
 from bench.errors import InvalidRun, UsageError
 from bench.offline import Offline, offline
@@ -50,6 +51,7 @@ class Plan:
         config = self.config
         return {
             "format": FORMAT,
+            "code": code_digest(),
             "workload": self.programs.digest,
             "n": len(self.programs.programs),
             "seed": config.seed,

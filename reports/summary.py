@@ -86,11 +86,14 @@ def _lines(summary: Summary, value: Callable[[str], float | None]) -> list[tuple
     def p(name: str) -> str:
         return percent(value(name))
 
+    def e(name: str) -> str:
+        return estimate(summary["metrics"].get(name)).replace("\n", " ")
+
     return [
         (
             "throughput",
-            f"{n('throughput.programs_per_s')} programs/s, {n('throughput.calls_per_s')} calls/s, "
-            f"{n('throughput.output_tokens_per_s')} output tok/s over a busy window of "
+            f"{e('throughput.programs_per_s')} programs/s, {e('throughput.calls_per_s')} calls/s, "
+            f"{e('throughput.output_tokens_per_s')} output tok/s over a busy window of "
             f"{n('throughput.window_s')} s",
         ),
         (

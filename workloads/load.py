@@ -28,7 +28,7 @@ from workloads.random_streams import Stream
 from workloads.replay import replay
 from workloads.session import Program, Session
 
-DEFAULT_PROGRAMS = 200
+DEFAULT_PROGRAMS = 700
 
 
 def load(
@@ -45,7 +45,7 @@ def load(
 ) -> ProgramSet:
     """The programs ``spec`` names: a pure function of the arguments and the files read.
 
-    ``n``: how many; None is 200 generated ones, or all of a trace. ``rate``:
+    ``n``: how many; None is 700 generated ones (p99 needs 662), or all of a trace. ``rate``:
     programs per second; for a trace it replaces the recorded arrivals, and sessions
     are drawn without replacement in a seeded order, again and again under new
     segment ids until there are ``n``; ``closed`` (a closed loop) draws them the same

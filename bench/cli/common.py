@@ -24,7 +24,7 @@ Params = Annotated[
 ]
 Programs = Annotated[
     int | None,
-    typer.Option("--n", "-n", help="Programs; default 200 generated, or the whole trace (p99 needs 662)."),
+    typer.Option("--n", "-n", help="Programs; default 700 generated, or the whole trace (p99 needs 662)."),
 ]
 DEBUG = "BENCH_DEBUG"
 

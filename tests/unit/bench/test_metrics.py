@@ -40,6 +40,17 @@ def test_throughput_over_the_busy_window(run):
     assert got["output_tokens_per_s"] == pytest.approx(tables.calls.output_tokens.sum() / (end - start))
 
 
+def test_throughput_intervals_hold_the_rates_and_cover_every_event(run):
+    tables, _ = run
+    whole = metrics.throughput(tables.programs, tables.calls)
+    spread = metrics.throughput_spread(tables.programs, tables.calls)
+    for name in ("programs_per_s", "calls_per_s", "output_tokens_per_s"):
+        got = spread[name]
+        assert got.value == whole[name]
+        assert got.low < got.value < got.high
+        assert got.low + got.high == pytest.approx(2 * got.value)  # no event outside the spans
+
+
 def test_seconds_per_token_both_ways():
     done = programs([0.0, 0.0], [10.0, 10.0])
     done["output_tokens"] = [1, 19]

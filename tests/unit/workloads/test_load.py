@@ -31,7 +31,7 @@ def test_generators():
     result = load("chatbot:paper", n=3, seed=2, parameters={"calls.max": "2"}, rate=4.0)
     assert (len(result.programs), result.rate, result.read) == (3, 4.0, 0)
     assert result.parameters["calls"]["max"] == 2
-    assert len(load("mcts").programs) == 200
+    assert len(load("mcts").programs) == 700
 
 
 def test_the_digest_names_everything_but_the_seed():
