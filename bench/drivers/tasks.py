@@ -13,6 +13,7 @@ from workloads.session import Task as Handle
 PathTimes = tuple[float, float, float, float, float, float]
 """Seconds along one path: wait, prefill, re-prefill, decode, tool, think."""
 
+NO_SNAPSHOT = Snapshot()
 NO_TIME: PathTimes = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
@@ -43,31 +44,18 @@ class Run:
         row.cp_overhead_s = row.t_end - row.t_arrive - sum(path)
         return row
 
-    def account(self, done: Finished) -> None:
-        """Add a call that left the system."""
-        row = self.row
-        row.calls += 1
-        row.prompt_tokens += done.call.prompt_tokens
-        row.output_tokens += done.output_tokens
-        row.cached_tokens += done.cached_tokens
-        row.wait_s += done.wait_s
-        row.exec_s += done.prefill_s + done.reprefill_s + done.decode_s
-        row.preemptions += done.preemptions
-        if self.left is not None:
-            self.left -= done.output_tokens
-
 
 class Task:
     """One coroutine of a program.
 
     ``parent`` waits for it (a join or a timeout) or is None (root, spawned).
     ``ticket`` counts its effects, so that a late wake-up is recognised.
-    ``call``: its open call, the engine that has it, the snapshot it carries.
+    ``call``: its open call, at ``engine``, carrying ``snap``.
     ``single``: it waits for one child's result (a timeout), not for a list.
     """
 
-    __slots__ = ("call", "children", "coroutine", "handle", "parent", "path", "pending", "place",
-                 "results", "run", "single", "ticket", "tool")  # fmt: skip
+    __slots__ = ("call", "children", "coroutine", "engine", "handle", "parent", "path", "pending", "place",
+                 "results", "run", "single", "snap", "ticket", "tool")  # fmt: skip
 
     def __init__(self, run: Run, coroutine: Program, parent: Task | None = None, place: int = 0) -> None:
         self.run = run
@@ -80,7 +68,9 @@ class Task:
         self.results: list[Any] = []
         self.ticket = 0
         self.tool: int | None = None
-        self.call: tuple[Call, int, Snapshot] | None = None
+        self.call: Call | None = None
+        self.engine = 0
+        self.snap = NO_SNAPSHOT
         self.handle: Handle | None = None
         self.single = False
         run.tasks += 1
@@ -107,14 +97,30 @@ class Task:
         raise RuntimeError("a cancelled task must end, and awaited something more")
 
     def spent(self, done: Finished) -> None:
-        """A call of this task ended: its time lies on this path."""
-        wait, prefill, again, decode, tool, think = self.path
-        self.path = (wait + done.wait_s, prefill + done.prefill_s, again + done.reprefill_s,
-                     decode + done.decode_s, tool, think)  # fmt: skip
+        """A call of this task ended: its time lies on this path, unless the task is over."""
+        run = self.run
+        row = run.row
+        wait_s, prefill_s, again_s, decode_s = done.wait_s, done.prefill_s, done.reprefill_s, done.decode_s
+        output = done.output_tokens
+        row.calls += 1
+        row.prompt_tokens += done.call.prompt_tokens
+        row.output_tokens += output
+        row.cached_tokens += done.cached_tokens
+        row.wait_s += wait_s
+        row.exec_s += prefill_s + again_s + decode_s
+        row.preemptions += done.preemptions
+        if run.left is not None:
+            run.left -= output
+        if self.coroutine is not None:
+            wait, prefill, again, decode, tool, think = self.path
+            self.path = (wait + wait_s, prefill + prefill_s, again + again_s, decode + decode_s, tool, think)
 
-    def waited(self, tool_s: float, think_s: float) -> None:
+    def waited(self, seconds: float, tool: bool) -> None:
         """A tool or a person ended: its time lies on this path."""
-        wait, prefill, again, decode, tool, think = self.path
-        self.path = (wait, prefill, again, decode, tool + tool_s, think + think_s)
-        self.run.row.tool_s += tool_s
-        self.run.row.think_s += think_s
+        wait, prefill, again, decode, tool_s, think_s = self.path
+        if tool:
+            self.path = (wait, prefill, again, decode, tool_s + seconds, think_s)
+            self.run.row.tool_s += seconds
+        else:
+            self.path = (wait, prefill, again, decode, tool_s, think_s + seconds)
+            self.run.row.think_s += seconds
