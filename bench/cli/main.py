@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
@@ -28,7 +29,8 @@ app.add_typer(trace.app, name="trace")
 
 
 def main() -> None:
-    """Entry point."""
+    """Entry point. The current folder is searched last, for ``pkg.mod:Obj`` of one's own."""
+    sys.path.append(os.getcwd())
     try:
         app()
     except KeyboardInterrupt:

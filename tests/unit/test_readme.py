@@ -1,0 +1,85 @@
+"""Every `bench` command of the README is run, in a copy of the project with the README's new files in it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+COMMANDS = [line.split("#")[0].split() for line in re.findall(r"^    (bench .*)$", README, re.MULTILINE)]
+SMALL = {"run": ["-n", "12"]}
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The four rooms with the README's policy and workload as one new file each, and a folder of sessions."""
+    folder = tmp_path_factory.mktemp("readme")
+    for room in ("workloads", "systems", "bench", "reports"):
+        shutil.copytree(ROOT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "vocabulary.py", folder)
+    for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
+        (name,) = re.findall(r"^# ((?:systems|workloads)/\S+\.py)", block)
+        assert not (folder / name).exists(), f"{name} of the README exists already"
+        (folder / name).write_text(block)
+    (folder / "sessions").mkdir()
+    for i in range(3):
+        request = {"t": 0.0, "type": "n", "in": 130, "out": 20, "hash_ids": [1, 2], "api_time": 1.0,
+                   "think_time": 0.0, "stop": "end_turn"}  # fmt: skip
+        later = request | {"t": 9.0, "in": 200, "hash_ids": [1, 2, 3], "think_time": 5.0}
+        session = {"id": f"s{i}", "block_size": 64, "requests": [request, later]}
+        (folder / "sessions" / f"{i}.json").write_text(json.dumps(session))
+    return folder
+
+
+def bench(folder: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
+    code = "import sys; sys.path.insert(0, '.'); from bench.cli.main import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_readme_has_commands_to_run() -> None:
+    assert {words[1] for words in COMMANDS} >= {"run", "reproduce", "ls", "show"}
+
+
+@pytest.mark.parametrize("words", [w for w in COMMANDS if "vllm-virtual" not in w], ids=shlex.join)
+def test_a_command_of_the_readme_works(words: list[str], copy: Path) -> None:
+    verb, *rest = words[1:]
+    if "RESULT" in rest:
+        assert bench(copy, ["run", "--system", "plas", "--workload", "chatbot", "-n", "12"]).returncode == 0
+        rest = [next((copy / "results").iterdir()).name if word == "RESULT" else word for word in rest]
+    done = bench(copy, [verb, *rest, *SMALL.get(verb, [])])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_a_policy_and_a_workload_in_the_current_folder_are_found(copy: Path, tmp_path: Path) -> None:
+    (policy,) = (b for b in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "SCHEDULER" in b)
+    (tmp_path / "mine.py").write_text(
+        policy + "\n\nasync def agent(s):\n    await s.call(new=100, output=20)\n    await s.tool('x', 1.0)\n"
+    )
+    words = ["run", "--system", "mine:ShortestPrompt", "--workload", "mine:agent", "-n", "9", "--rate", "2"]
+    path = f"import sys; sys.path.insert(0, {str(copy)!r}); sys.path.remove('')"
+    code = f"{path}; from bench.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
