@@ -1,4 +1,4 @@
-"""Lazy == reference to the last bit under every scheduler of the catalog, anti-starvation and all units included."""
+"""Lazy == reference to the last bit under every scheduler, anti-starvation and all units included."""
 
 from __future__ import annotations
 

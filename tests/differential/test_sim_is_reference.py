@@ -43,7 +43,9 @@ def test_a_jump_ends_where_displacement_must_look_again(record_steps: bool) -> N
     """Call 1 fits at 1 s when displacement looks, but no more when call 0 has taken its block."""
     scripts = Script((Ask(16, 40),)), Script((Ask(48, 1),), 1.0)
     config = EngineConfig(kv_blocks=4, max_num_seqs=2)
-    assert_same(*both(Scenario(scripts, config, ConstantLatency(1.0)), LadderKnobs((1, 0), (INF, INF)), record_steps))
+    assert_same(
+        *both(Scenario(scripts, config, ConstantLatency(1.0)), LadderKnobs((1, 0), (INF, INF)), record_steps)
+    )
 
 
 def test_a_call_that_comes_back_in_the_step_that_displaced_it_finishes_in_its_new_place() -> None:
