@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("agent-serving-bench", "numpy", "pandas", "pyarrow", "scipy", "pydantic", "typer")
+PACKAGES = ("agent-serving-bench", "numpy", "pandas", "pyarrow", "scipy", "typer")
 
 _SECRET = re.compile(r"(key|token|secret|password|passwd|credential|auth|bearer)s?$", re.IGNORECASE)
 _TOKENISH = re.compile(r"\b(sk-|hf_|ghp_|gho_|github_pat_|AKIA|xox[bap]-)[A-Za-z0-9_\-]{8,}")
