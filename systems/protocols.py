@@ -40,7 +40,8 @@ class Scheduler(Protocol):
     clairvoyant: bool
     tracks_wait: bool
 
-    def arrive(self, call: Call, snap: Snapshot, now: float) -> Slot: ...
+    def arrive(self, call: Call, snap: Snapshot, now: float) -> Slot:
+        """Where the call waits; ``snap`` is its program's row when it was routed."""
 
     def start(self, call: Call, now: float) -> None:
         """The call entered the batch at ``now``."""
@@ -57,7 +58,8 @@ class Scheduler(Protocol):
     def due(self, now: float) -> list[tuple[Call, Slot]]:
         """Waiting calls that move (anti-starvation), asked once ``next_due() <= now``."""
 
-    def finish(self, call: Call, usage: Usage, now: float) -> None: ...
+    def finish(self, call: Call, usage: Usage, now: float) -> None:
+        """The call has all its tokens; its program is charged."""
 
     def abort(self, call: Call, usage: Usage, now: float) -> None:
         """The call was cancelled; what it received is charged all the same."""
@@ -135,11 +137,14 @@ class Engine(Protocol):
     def results_at(self) -> float:
         """End time of the last step run."""
 
-    def end_program(self, program: int, now: float) -> None: ...
+    def end_program(self, program: int, now: float) -> None:
+        """The program is over: pass it on to the scheduler."""
 
-    def view(self) -> EngineView: ...
+    def view(self) -> EngineView:
+        """What a router sees."""
 
     def stats(self) -> dict[str, float]:
         """Totals so far: steps, busy_s, hit_tokens, query_tokens, preemptions, ..."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release what the engine holds (processes); it is not used again."""

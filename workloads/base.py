@@ -64,7 +64,8 @@ class Workload(Protocol):
     name: str
     default_preset: str
 
-    def presets(self) -> list[str]: ...
+    def presets(self) -> list[str]:
+        """Names of the parameter sets."""
 
     def build(
         self, n: int, seed: int, preset: str | None = None, parameters: Mapping[str, object] = {}

@@ -153,8 +153,8 @@ class Session:
     names this thread's random stream and segment ids.
     """
 
-    __slots__ = ("calls", "ends", "ids", "key", "parents", "program", "segments", "thread", "tokens",
-                 "_forks", "_made", "_open")  # fmt: skip
+    __slots__ = ("_forks", "_made", "_open", "calls", "ends", "ids", "key", "parents", "program",
+                 "segments", "thread", "tokens")  # fmt: skip
 
     def __init__(self, program: int, key: int, thread: str = "") -> None:
         self.program = program
