@@ -7,6 +7,7 @@ adds time.
 
 from __future__ import annotations
 
+from functools import partial
 from heapq import heappop, heappush
 from math import ceil
 from operator import attrgetter
@@ -30,6 +31,12 @@ from vocabulary import (
 )
 
 _order = attrgetter("order")
+# Several of these a call: a third of the time of Decision(...) and Usage(...).
+_decision = partial(tuple.__new__, Decision)
+_usage = partial(tuple.__new__, Usage)
+
+NOBODY = -(1 << 60)
+"""The worst running level where nobody runs."""
 
 
 class Batch:
@@ -50,6 +57,7 @@ class Batch:
         self.partial: Request | None = None  # the one call in mid-prefill, last in running
         self.completing: list[Request] = []  # calls whose prefill ends with this step
         self.levels: dict[int, int] = {}  # running calls per level
+        self.worst_level = NOBODY  # the largest key of ``levels``
         self.t = 0.0
         self.g = 0
         self.n = 0  # decoding calls
@@ -63,7 +71,11 @@ class Batch:
         self.tracks = scheduler.tracks_wait
         self.unit = scheduler.unit
         self.record = config.record_decisions
-        self.max_blocks = config.kv_blocks
+        self.record_steps = config.record_steps
+        self.next_due = scheduler.next_due
+        self.most_tokens = config.kv_blocks * BLOCK
+        self.max_model_len = config.max_model_len
+        self.seqs = config.max_num_seqs
         self.budget = config.max_num_batched_tokens
         self.busy_s = self.block_s = 0.0
         self.hit_tokens = self.query_tokens = self.prefill_tokens = self.decode_tokens = 0
@@ -72,12 +84,11 @@ class Batch:
     def submit(self, call: Call, body: Body, snap: Snapshot, now: float) -> None:
         """Queue a call that arrives at ``now``. Raises ValueError if it can never fit."""
         longest = call.prompt_tokens + body.output_tokens
-        if longest > self.config.max_model_len:
+        if longest > self.max_model_len:
             raise ValueError(
-                f"call {call.seq} needs {longest} tokens of context; "
-                f"the model has {self.config.max_model_len}"
+                f"call {call.seq} needs {longest} tokens of context; the model has {self.max_model_len}"
             )
-        if longest - 1 > self.max_blocks * BLOCK:
+        if longest - 1 > self.most_tokens:
             raise ValueError(
                 f"call {call.seq} needs {blocks_for(longest - 1)} KV blocks; "
                 f"the engine has {self.config.kv_blocks}"
@@ -85,10 +96,11 @@ class Batch:
         slot = self.scheduler.arrive(call, snap, now)
         if not self.calls and self.t < now:
             self.t = now
-        request = Request(call, body, Finished(call, self.id, now, level=slot.level), slot)
+        level, key, _ = slot
+        request = Request(call, body, Finished(call, self.id, now), slot)
         self.calls[call.seq] = request
         if self.record:
-            self.note(now, request, "arrive", slot.key)
+            self.decisions.append(_decision((now, self.id, call.seq, "arrive", level, key)))
         self.enqueue(request)
 
     def abort(self, call: Call, now: float) -> Finished | None:
@@ -102,8 +114,8 @@ class Batch:
         else:
             self.n_waiting -= 1
             request.state = GONE
-        usage = self._close(request, now)
         request.row.aborted = True
+        usage = self._close(request, now)
         self.scheduler.abort(call, usage, now)
         self.aborted += 1
         self.note(now, request, "abort", usage.served)
@@ -111,43 +123,43 @@ class Batch:
 
     def enter(self, request: Request) -> None:
         """Book an admission: running list, levels, participation, quantum."""
-        call, row = request.call, request.row
-        self.admitted += 1
-        request.number = self.admitted
+        seq, row, t, level = request.call.seq, request.row, self.t, request.order[0]
+        self.admitted = request.number = self.admitted + 1
         request.state = RUNNING
-        request.g_in, request.t_in = self.g, self.t
-        self.running[call.seq] = request
-        level = request.slot.level
-        self.levels[level] = self.levels.get(level, 0) + 1
+        request.g_in, request.t_in = self.g, t
+        self.running[seq] = request
+        levels = self.levels
+        if level in levels:
+            levels[level] += 1
+        else:
+            levels[level] = 1
+            if level > self.worst_level:
+                self.worst_level = level
         if row.t_first_sched == INF:
-            row.t_first_sched = self.t
-            row.cached_tokens = request.computed
+            row.t_first_sched = t
+            row.cached_tokens = request.hit
             if self.kv.caching:
                 self.query_tokens += request.tokens
-                self.hit_tokens += request.computed
+                self.hit_tokens += request.hit
         if request.limit != INF:
             self.arm(request)
         if self.tracks:
-            self.scheduler.start(call, self.t)
+            self.scheduler.start(request.call, t)
         if self.record:
-            self.note(self.t, request, "admit", request.computed)
+            self.decisions.append(_decision((t, self.id, seq, "admit", level, request.hit)))
 
     def schedule_chunk(self, request: Request, chunk: int, prefills: list[tuple[int, int]]) -> None:
-        """Give a prefilling call ``chunk`` tokens in this step: blocks, cache entry, books."""
-        kv, computed = self.kv, request.computed
-        end = computed + chunk
-        kv.take((end + 15) // BLOCK - (computed + 15) // BLOCK)
+        """Give a prefilling call ``chunk`` tokens in this step: cache entry, books.
+
+        Its blocks are taken already.
+        """
+        computed = request.computed
+        request.computed = end = computed + chunk
+        prefills.append((chunk, computed))
         full = end // BLOCK
         if full > request.tree:
-            kv.cache(request.chain, request.ids, request.ends, request.tree, full)
+            self.kv.cache(request.chain, request.ids, request.ends, request.tree, full)
             request.tree = full
-        request.computed = end
-        prefills.append((chunk, computed))
-        row = request.row
-        if row.preemptions:
-            row.reprefill_tokens += chunk
-        else:
-            row.prefill_tokens += chunk
         if end == request.tokens:
             self.completing.append(request)
             self.partial = None
@@ -162,67 +174,81 @@ class Batch:
         self.scheduler.finish(request.call, usage, t)
         self.finished += 1
         if self.record:
-            self.note(t, request, "finish", usage.served)
+            row = request.row
+            self.decisions.append(_decision((t, self.id, request.call.seq, "finish", row.level, row.served)))
         return request.row
 
     def _close(self, request: Request, now: float) -> Usage:
         """Complete the row of a call that is gone from the batch."""
-        row = request.row
+        row, call = request.row, request.call
+        exec_s = row.prefill_s + row.reprefill_s + row.decode_s
         row.t_end = now
-        row.output_tokens = request.tokens - request.call.prompt_tokens
-        usage = self.usage(request, now)
-        row.served, _, row.wait_s = usage
-        row.level = request.slot.level
-        del self.calls[request.call.seq]
-        return usage
+        row.output_tokens = request.tokens - call.prompt_tokens
+        row.served = served = row.steps if self.unit == "step" else self.served(request)
+        row.wait_s = wait_s = now - row.t_arrive - exec_s
+        row.level = request.order[0]
+        del self.calls[call.seq]
+        return _usage((served, exec_s, wait_s))
 
     def leave(self, request: Request, now: float, *, scheduled: bool = False) -> None:
         """Take a call out of the batch: books, blocks, cache.
 
         ``scheduled``: it had been given its token of this step already, so the
         block that token fills counts as cached (vLLM caches at scheduling).
+        Decoding is materialised here.
         """
-        row = request.row
-        row.steps += self.g - request.g_in
+        row, kv, g, tokens = request.row, self.kv, self.g, request.tokens
+        row.steps += g - request.g_in
+        again = row.preemptions
         if request.decoding:
-            computed = self._stop_decoding(request, scheduled)
+            prefilled = tokens - 1 - request.hit
+            self.phase[(request.g0 + 1 - tokens) & 15] -= 1
+            steps = g - request.g0
+            request.decoded += steps
+            request.tokens = tokens = tokens + steps
+            request.decoding = False
+            self.n -= 1
+            self.ctx -= tokens
+            computed = tokens if scheduled else tokens - 1
             row.decode_s += now - request.t_in
         else:
             computed = request.computed
+            prefilled = computed - request.hit
             self.partial = None
-            if row.preemptions:
+            if again:
                 row.reprefill_s += now - request.t_in
             else:
                 row.prefill_s += now - request.t_in
-        kv, full = self.kv, computed // BLOCK
+        if again:
+            row.reprefill_tokens += prefilled
+        else:
+            row.prefill_tokens += prefilled
+        full, chain = computed // BLOCK, request.chain
         if full > request.tree:
-            kv.cache(request.chain, request.ids, request.ends, request.tree, full)
-        kv.release(request.chain)
+            kv.cache(chain, request.ids, request.ends, request.tree, full)
+        kv.release(chain)
         kv.plain += (computed + 15) // BLOCK - (full if kv.caching else 0)
         request.chain = []
-        request.tree = request.computed = 0
+        request.tree = request.computed = request.hit = 0
         request.finish_at = NEVER
         request.expire_at = INF
         request.state = GONE
         del self.running[request.call.seq]
-        self._uncount(request.slot.level)
+        self._uncount(request.order[0])
 
     def _uncount(self, level: int) -> None:
-        if self.levels[level] == 1:
-            del self.levels[level]
-        else:
-            self.levels[level] -= 1
+        levels = self.levels
+        if levels[level] > 1:
+            levels[level] -= 1
+            return
+        del levels[level]
+        if level == self.worst_level:
+            self.worst_level = max(levels) if levels else NOBODY
 
-    def _stop_decoding(self, request: Request, scheduled: bool) -> int:
-        """Materialise a decoding call; returns its computed tokens."""
-        steps = self.g - request.g0
-        self.phase[(request.g0 + 1 - request.tokens) & 15] -= 1
-        request.tokens += steps
-        request.decoded += steps
-        request.decoding = False
-        self.n -= 1
-        self.ctx -= request.tokens
-        return request.tokens if scheduled else request.tokens - 1
+    def _count(self, level: int) -> None:
+        self.levels[level] = self.levels.get(level, 0) + 1
+        if level > self.worst_level:
+            self.worst_level = level
 
     # -- slots -----------------------------------------------------------------------
 
@@ -235,21 +261,17 @@ class Batch:
         if unit == "s":
             booked = row.prefill_s + row.reprefill_s + row.decode_s
             return booked + (self.t - request.t_in if running else 0.0)
-        decoding = self.g - request.g0 if request.decoding else 0
-        return row.prefill_tokens + row.reprefill_tokens + request.decoded + decoding
-
-    def usage(self, request: Request, now: float) -> Usage:
-        """Usage of a call that is not running."""
-        row = request.row
-        exec_s = row.prefill_s + row.reprefill_s + row.decode_s
-        unit = self.unit
-        served = row.steps if unit == "step" else self.served(request)
-        return Usage(served, exec_s, now - row.t_arrive - exec_s)
+        total = row.prefill_tokens + row.reprefill_tokens + request.decoded
+        if request.decoding:
+            return total + request.tokens - 1 - request.hit + self.g - request.g0
+        return total + request.computed - request.hit
 
     def arm(self, request: Request) -> None:
         """Note when a running call's quantum will be used up."""
-        left = request.limit - self.served(request)
         unit = self.unit
+        left = request.limit - (
+            request.row.steps + self.g - request.g_in if unit == "step" else self.served(request)
+        )
         if left == INF:
             request.expire_at = INF
             return
@@ -266,7 +288,7 @@ class Batch:
 
     def expire(self) -> None:
         """Ask the policy about every running call whose quantum is used up."""
-        now = self.t if self.unit == "s" else float(self.g)
+        now = self.t if self.unit == "s" else self.g
         due = []
         expiring = self.expiring
         while expiring and expiring[0][0] <= now:
@@ -274,19 +296,28 @@ class Batch:
             if request.expire_at == at:
                 request.expire_at = INF  # an older entry of the same call may carry the same time
                 due.append((request.number, request))
-        due.sort()
+        if len(due) > 1:
+            due.sort()
         for _, request in due:
-            served = self.served(request)
-            old = request.slot.level
+            self._expired(request)
+
+    def _expired(self, request: Request) -> None:
+        served, call = self.served(request), request.call
+        old, t = request.order[0], self.t
+        slot = self.scheduler.expire(call, served, t)
+        level, key, quantum = request.slot = slot
+        request.order = (level, key, call.seq)
+        request.limit = served + quantum
+        if level != old:
             self._uncount(old)
-            self.take_slot(request, self.scheduler.expire(request.call, served, self.t), served)
-            level = request.slot.level
-            self.levels[level] = self.levels.get(level, 0) + 1
+            self._count(level)
             request.row.demotions += level > old
-            request.renewed = True
-            self.renewed.append(request)
+        request.renewed = True
+        self.renewed.append(request)
+        if quantum != INF:
             self.arm(request)
-            self.note(self.t, request, "expire", request.slot.key)
+        if self.record:
+            self.decisions.append(_decision((t, self.id, call.seq, "expire", level, key)))
 
     def _promote(self) -> None:
         """Anti-starvation: waiting calls take the slots the policy hands out."""
@@ -318,10 +349,18 @@ class Batch:
         waiting = self.waiting
         while waiting:
             order, _, request = waiting[0]
-            if request.state == WAITING and request.order == order:
+            if request.order is order and request.state == WAITING:
                 return request
             heappop(waiting)
         return None
+
+    def first(self) -> Request:
+        """``head`` where somebody waits."""
+        order, _, request = self.waiting[0]
+        if request.order is order and request.state == WAITING:
+            return request
+        heappop(self.waiting)
+        return self.first()
 
     def pop_head(self) -> tuple[Order, int, Request]:
         """Take the entry ``head`` looked at; the call still counts as waiting."""
@@ -331,10 +370,6 @@ class Batch:
         """The running call that comes last in the order."""
         return max(self.running.values(), key=_order)
 
-    def running_calls(self) -> set[Request]:
-        """All running calls, as a set (for the record of steps)."""
-        return set(self.running.values()) if self.config.record_steps else set()
-
     def preempt(self, request: Request, rule: str, *, scheduled: bool = False) -> None:
         """Recompute preemption: blocks freed, the call waits in its slot."""
         self.leave(request, self.t, scheduled=scheduled)
@@ -343,17 +378,21 @@ class Batch:
             self.displaced += 1
         else:
             self.evicted += 1
-        if self.config.record_steps:
+        if self.record_steps:
             self.preempted.append(request.call.seq)
         self.enqueue(request)
         if self.tracks:
-            self.scheduler.stop(request.call, self.usage(request, self.t), self.t)
+            row, t = request.row, self.t
+            exec_s = row.prefill_s + row.reprefill_s + row.decode_s
+            usage = _usage((self.served(request), exec_s, t - row.t_arrive - exec_s))
+            self.scheduler.stop(request.call, usage, t)
         self.note(self.t, request, rule, 0.0)
 
     def note(self, time: float, request: Request, rule: str, value: float) -> None:
         """Record a decision, if decisions are recorded."""
         if self.record:
-            self.decisions.append(Decision(time, self.id, request.call.seq, rule, request.slot.level, value))
+            seq, level = request.call.seq, request.order[0]
+            self.decisions.append(_decision((time, self.id, seq, rule, level, value)))
 
     def stats(self) -> dict[str, float]:
         """Totals since the start; seconds, tokens, blocks, counts."""

@@ -12,14 +12,14 @@ from operator import attrgetter
 
 from systems.engines.batch import Batch
 from systems.engines.request import RUNNING, Request
-from vocabulary import BLOCK, blocks_for
+from vocabulary import BLOCK
 
 _order = attrgetter("order")
 
 
 def _outranks(waiting: Request, running: Request) -> bool:
     """Whether ``waiting`` may take the place of ``running``."""
-    mine, theirs = waiting.slot.level, running.slot.level
+    mine, theirs = waiting.order[0], running.order[0]
     return theirs > mine or (theirs == mine and running.renewed and running.order > waiting.order)
 
 
@@ -40,19 +40,18 @@ class _Room:
 
     def may_grow(self, request: Request) -> bool:
         """Whether ``request`` outranks the worst running call."""
-        levels, level = self.batch.levels, request.slot.level
-        if not levels:
-            return False
-        worst = max(levels)
-        return worst > level or (worst == level and any(_outranks(request, r) for r in self.fresh(level)))
+        worst, level = self.batch.worst_level, request.order[0]
+        if worst != level or not self.renewed:
+            return worst > level
+        return any(_outranks(request, r) for r in self.fresh(level))
 
     def fresh(self, level: int) -> list[Request]:
         """Running calls of ``level`` whose quantum ran out at this boundary: displaced first."""
-        return [r for r in self.renewed if r.state == RUNNING and r.slot.level == level]
+        return [r for r in self.renewed if r.state == RUNNING and r.order[0] == level]
 
     def worst(self) -> Request:
         """The running call to displace first."""
-        fresh = self.fresh(max(self.batch.levels)) if self.renewed else None
+        fresh = self.fresh(self.batch.worst_level) if self.renewed else None
         return max(fresh or self.batch.running.values(), key=_order)
 
     def displace(self, victim: Request) -> None:
@@ -70,8 +69,8 @@ class _Room:
         cap = (request.tokens - 1) // BLOCK
         while True:
             _, hit, used = kv.match(request.ids, request.ends, cap)
-            need = blocks_for(request.tokens) - used
-            if self.slots > 0 and need <= kv.free() - self.promised:
+            need = cap + 1 - used  # cap + 1 == blocks_for(tokens)
+            if self.slots > 0 and need <= kv.plain + kv.idle - self.promised:
                 break
             if not self.may_grow(request):
                 return False
@@ -86,7 +85,7 @@ def displace(batch: Batch) -> None:
     """Preempt what must go so that calls which outrank it fit into this step."""
     renewed, batch.renewed = batch.renewed, []
     head = batch.head()
-    if head is not None and batch.levels and (renewed or max(batch.levels) > head.slot.level):
+    if head is not None and batch.running and (renewed or batch.worst_level > head.order[0]):
         _displace(batch, head, renewed)
     for request in renewed:
         request.renewed = False

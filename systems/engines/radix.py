@@ -158,30 +158,38 @@ class RadixKV:
         self.idle -= blocks
         self.evicted += blocks
         head = self.queue
-        while blocks:
-            run = head.next
-            if run.n > blocks:
-                run.n -= blocks
-                run.children.clear()
-                return
+        run = head.next
+        while 0 < run.n <= blocks:  # the queue's own end has none
             blocks -= run.n
-            self._unlink(run)
             self._forget(run)
+            run = run.next
+        head.next = run  # what was before it is gone
+        run.prev = head
+        if blocks:
+            run.n -= blocks
+            if run.children:
+                run.children.clear()
 
     def cache(self, chain: list[Held], ids: list[int], ends: list[int], have: int, end: int) -> None:
         """Enter blocks ``have .. end-1`` of the sequence, held by the owner of ``chain``.
 
         ``have`` blocks are held through ``chain`` already.
         """
-        if end <= have or not self.caching:
-            return
-        while have < end:
-            last = chain[-1][0] if chain else None
-            if last is not None and last.refs == 1 and not last.children and last.twins is None:
+        if chain:  # the common case by itself: a prompt or a reply goes on
+            last = chain[-1][0]
+            if last.refs == 1 and not last.children and last.twins is None:
                 last.ids, last.ends = ids, ends
                 last.n += end - have
                 return
-            home = last.children if last is not None else self.root
+        if not self.caching:
+            return
+        while have < end:
+            above = chain[-1][0] if chain else None
+            if above is not None and above.refs == 1 and not above.children and above.twins is None:
+                above.ids, above.ends = ids, ends
+                above.n += end - have
+                return
+            home = above.children if above is not None else self.root
             token = have * BLOCK
             key = block_key(ids, ends, segment_at(ends, token), token)
             there = home.get(key)

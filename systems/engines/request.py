@@ -18,7 +18,8 @@ class Request:
 
     ``ids`` and ``ends`` may go on behind its ``total`` tokens (``Body``).
     ``tokens``: prompt and replies so far; while decoding, as of step ``g0``.
-    ``computed``: tokens with KV while prefilling. ``tree``: leading blocks
+    ``computed``: tokens with KV while prefilling, ``hit`` of them found in the cache
+    at admission. ``tree``: leading blocks
     held through ``chain`` (full, cached). ``limit``: total service at which
     the slot's quantum is used up. ``g_in``/``t_in``: step and time since which
     participation is not yet booked in ``row``. ``number``: order of admission.
@@ -26,20 +27,20 @@ class Request:
     """
 
     __slots__ = ("call", "chain", "computed", "decoded", "decoding", "ends", "expire_at",
-                 "finish_at", "g0", "g_in", "ids", "limit", "number", "order",
+                 "finish_at", "g0", "g_in", "hit", "ids", "limit", "number", "order",
                  "renewed", "row", "slot", "state", "t_in", "tokens", "total", "tree")  # fmt: skip
 
     def __init__(self, call: Call, body: Body, row: Finished, slot: Slot) -> None:
         self.call = call
         self.row = row
         self.slot = slot
-        self.order: Order = (slot.level, slot.key, call.seq)
-        self.limit = slot.quantum
+        level, key, self.limit = slot
+        self.order: Order = (level, key, call.seq)
         self.ids = body.ids
         self.ends = body.ends
         self.tokens = call.prompt_tokens
         self.total = call.prompt_tokens + body.output_tokens
-        self.computed = self.tree = self.decoded = 0
+        self.computed = self.hit = self.tree = self.decoded = 0
         self.chain: list[Held] = []
         self.state = WAITING
         self.decoding = False

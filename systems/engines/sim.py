@@ -15,9 +15,8 @@ from heapq import heappop, heappush
 
 from systems.engines.batch import Batch
 from systems.engines.displacement import displace
-from systems.engines.request import Request
 from systems.engines.tight import tight_step
-from vocabulary import BLOCK, INF, EngineView, Finished, Step, blocks_for
+from vocabulary import BLOCK, INF, EngineView, Finished, Step
 
 _ROUND = 1.5 * 2.0**22  # vocabulary.on_grid, inlined where it runs once a step
 
@@ -51,23 +50,25 @@ class SimEngine(Batch):
 
     def advance(self, until: float) -> bool:
         """Run steps that start before ``until``; True after the first that finishes calls."""
-        while self.calls and self.t < until:
+        calls, finishing, expiring = self.calls, self.finishing, self.expiring
+        seconds = self.unit == "s"
+        while calls and self.t < until:
             self._boundary(until)
-            if self.finishing and self.finishing[0][0] <= self.g and self._somebody_finishes():
+            if finishing and finishing[0][0] <= self.g and self._somebody_finishes():
                 return True
-            if self.expiring:
-                self._expire()
+            if expiring and expiring[0][0] <= (self.t if seconds else self.g):
+                self.expire()
         return False
 
     def collect(self) -> list[Finished]:
         """The end of a step that finished calls: finishes in batch order, then quanta."""
-        g, finishing, done = self.g, self.finishing, []
+        g, finishing, expiring, done = self.g, self.finishing, self.expiring, []
         while finishing and finishing[0][0] <= g:
             at, number, request = heappop(finishing)
             if request.finish_at == at and request.number == number:
                 done.append(self.finish(request))
-        if self.expiring:
-            self._expire()
+        if expiring and expiring[0][0] <= (self.t if self.unit == "s" else g):
+            self.expire()
         return done
 
     def _somebody_finishes(self) -> bool:
@@ -78,10 +79,6 @@ class SimEngine(Batch):
                 return True
             heappop(finishing)
         return False
-
-    def _expire(self) -> None:
-        if self.expiring[0][0] <= (self.t if self.unit == "s" else self.g):
-            self.expire()
 
     def end_program(self, program: int, now: float) -> None:
         """Forget a program's row."""
@@ -100,60 +97,81 @@ class SimEngine(Batch):
 
     def _boundary(self, until: float) -> None:
         """Start of a step, and the step; several steps if they are pure decode."""
-        if self.n_waiting and self.tracks and self.scheduler.next_due() <= self.t:
-            self._promote()
-        if self.renewed or (self.n_waiting and self.running):
+        if self.renewed:
+            if self.n_waiting and self.tracks and self.next_due() <= self.t:
+                self._promote()
             displace(self)
-        kv, partial = self.kv, self.partial
-        budget = self.budget - self.n
-        need, chunk = self.phase[self.g & 15], 0
-        total = need
-        if partial is not None:
-            chunk = min(partial.tokens - partial.computed, budget)
-            total += blocks_for(partial.computed + chunk) - blocks_for(partial.computed)
-        if total > kv.plain + kv.idle:
-            tight_step(self)
-            return
-        kv.take(need)
-        prefills: list[tuple[int, int]] = []
-        if partial is not None:
-            self.schedule_chunk(partial, chunk, prefills)
-        if self.n_waiting:
-            self._admit(budget - chunk, prefills)
-        if prefills:
-            self.run_mixed(prefills, self.n, self.ctx, self.running_calls())
-            self.start_decoding()
+        elif self.n_waiting:
+            if self.tracks and self.next_due() <= self.t:
+                self._promote()
+            if self.worst_level > self.first().order[0]:
+                displace(self)
+        kv, partial, need = self.kv, self.partial, self.phase[self.g & 15]
+        if partial is None:
+            if need > kv.plain + kv.idle:
+                tight_step(self)
+                return
+            if not self.n_waiting:
+                self._decode(until, need)
+                return
+            if need:
+                kv.take(need)
+            budget = self.budget - self.n
+            prefills: list[tuple[int, int]] = []
         else:
-            self._decode(until)
+            computed, budget = partial.computed, self.budget - self.n
+            chunk = partial.tokens - computed
+            if chunk > budget:
+                chunk = budget
+            need += (computed + chunk + 15) // BLOCK - (computed + 15) // BLOCK
+            if need > kv.plain + kv.idle:
+                tight_step(self)
+                return
+            if need:
+                kv.take(need)
+            prefills = []
+            self.schedule_chunk(partial, chunk, prefills)
+            budget -= chunk
+        if budget > 0 and self.n_waiting:
+            self._admit(budget, prefills)
+        if prefills:
+            self.run_mixed(prefills, self.n, self.ctx, self.running)
+            if self.completing:
+                self.start_decoding()
+        else:
+            self._decode(until, 0)
 
     def _admit(self, budget: int, prefills: list[tuple[int, int]]) -> None:
         """Admit waiting calls in order; stop at the first that does not fit."""
-        kv, seqs = self.kv, self.config.max_num_seqs
-        while budget > 0 and len(self.running) < seqs:
-            request = self.head()
-            if request is None:
-                return
+        kv, waiting, running, seqs = self.kv, self.waiting, self.running, self.seqs
+        while budget > 0 and self.n_waiting and len(running) < seqs:
+            request = self.first()
             tokens = request.tokens
-            path, hit, used = kv.match(request.ids, request.ends, (tokens - 1) // BLOCK)
-            if blocks_for(tokens) - used > kv.free():
+            cap = (tokens - 1) // BLOCK
+            path, hit, used = kv.match(request.ids, request.ends, cap)
+            if cap + 1 - used > kv.plain + kv.idle:  # cap + 1 == blocks_for(tokens)
                 return
-            heappop(self.waiting)
+            heappop(waiting)
             self.n_waiting -= 1
-            request.chain = kv.hold(path)
-            request.tree = hit
-            request.computed = hit * BLOCK
+            if path:
+                request.chain = kv.hold(path)
+                request.tree = hit
+            request.computed = request.hit = computed = hit * BLOCK
             self.enter(request)
-            chunk = min(tokens - request.computed, budget)
+            chunk = tokens - computed
+            if chunk > budget:
+                chunk = budget
             budget -= chunk
+            kv.take((computed + chunk + 15) // BLOCK - hit)
             self.schedule_chunk(request, chunk, prefills)
 
-    def run_mixed(self, prefills: list[tuple[int, int]], n: int, ctx: int, given: Container[Request]) -> None:
-        """One step with prefills, or one in which only the calls in ``given`` take part.
+    def run_mixed(self, prefills: list[tuple[int, int]], n: int, ctx: int, given: Container[int]) -> None:
+        """One step with prefills, or one in which only the calls in ``given`` (seqs) take part.
 
         ``n`` calls decode with ``ctx`` tokens of context in all.
         """
         dt = self.latency.step(prefills, n, ctx)
-        if self.config.record_steps:
+        if self.record_steps:
             self._record_step(dt, [p[0] for p in prefills], given)
         kv = self.kv
         self.busy_s += dt
@@ -169,35 +187,37 @@ class SimEngine(Batch):
 
     def start_decoding(self) -> None:
         """Calls whose prefill ended with this step emit a token and decode from now on."""
-        g, t = self.g, self.t
+        g, t, finishing = self.g, self.t, self.finishing
         for request in self.completing:
             row = request.row
             if row.preemptions:
                 row.reprefill_s += t - request.t_in
+                if row.t_first_token == INF:
+                    row.t_first_token = t
             else:
-                row.prefill_s += t - request.t_in
-            if row.t_first_token == INF:
+                row.prefill_s = t - request.t_in
                 row.t_first_token = t
             request.t_in = t
             request.decoding = True
-            request.tokens += 1
+            request.tokens = tokens = request.tokens + 1
             request.g0 = g
             self.n += 1
-            self.ctx += request.tokens
-            self.phase[(g + 1 - request.tokens) & 15] += 1
-            request.finish_at = g + request.total - request.tokens
-            heappush(self.finishing, (request.finish_at, request.number, request))
+            self.ctx += tokens
+            self.phase[(g + 1 - tokens) & 15] += 1
+            request.finish_at = at = g + request.total - tokens
+            heappush(finishing, (at, request.number, request))
             if self.unit == "token" and request.limit != INF:
                 self.arm(request)
         self.completing.clear()
 
-    def _decode(self, until: float) -> None:
-        """Pure decode steps until something changes. The first one has its blocks already."""
-        g, n, t, ctx = self.g, self.n, self.t, self.ctx
+    def _decode(self, until: float, need: int) -> None:
+        """Pure decode steps until something changes; the first one still lacks ``need`` blocks."""
+        g, n, t, ctx, kv = self.g, self.n, self.t, self.ctx, self.kv
         if not n:
             raise RuntimeError(f"engine {self.id}: calls wait at {t} s and none can run")
-        k, stop = self._steps_ahead(until)
-        start, left, used = t, k, self.kv.total - self.kv.free()
+        free = kv.plain + kv.idle - need
+        k, stop = self._steps_ahead(until, free)
+        start, left = t, k
         line = self.latency.decode_line
         while True:  # the first step runs in any case: what is due now was looked at
             a, b, limit = line(n, ctx)
@@ -210,23 +230,24 @@ class SimEngine(Batch):
             if not (left and t < stop):
                 break
         k -= left
-        if self.config.record_steps:
-            self._record_step(t - start, (), self.running_calls())
+        if self.record_steps:
+            self._record_step(t - start, (), self.running)
         more = self._blocks_ahead(k) if k > 1 else 0
-        self.kv.take(more)
-        self.busy_s += t - start
+        if need + more:
+            kv.take(need + more)
+        dt = t - start
+        self.busy_s += dt
         self.decode_tokens += k * n
-        self.block_s += (used + 0.5 * more) * (t - start)
+        self.block_s += (kv.total - free + 0.5 * more) * dt
         self.g = g + k
         self.t, self.ctx = t, ctx
 
-    def _steps_ahead(self, until: float) -> tuple[int, float]:
+    def _steps_ahead(self, until: float, free: int) -> tuple[int, float]:
         """(steps, time) after which decoding must stop to look again."""
         g, finishing, expiring = self.g, self.finishing, self.expiring
         while finishing[0][2].finish_at != finishing[0][0]:
             heappop(finishing)
-        k = finishing[0][0] - g
-        stop = until
+        k, stop = finishing[0][0] - g, until
         while expiring and expiring[0][2].expire_at != expiring[0][0]:
             heappop(expiring)
         if expiring:
@@ -236,13 +257,11 @@ class SimEngine(Batch):
                 k = min(k, int(expiring[0][0]) - g)
         if self.n_waiting:
             if self.tracks:
-                stop = min(stop, self.scheduler.next_due())
-            head = self.head()
-            if head is not None and max(self.levels) > head.slot.level:
+                stop = min(stop, self.next_due())
+            if self.worst_level > self.first().order[0]:
                 k = 1  # it had room, and a running call took it: displacement goes on at each step
-        if self.config.record_steps:
+        if self.record_steps:
             k = 1
-        free = self.kv.free()
         if ((k + 14) // BLOCK) * self.n > free and self._blocks_ahead(k) > free:
             k = self._last_fitting(free)
         return k, stop
@@ -263,13 +282,13 @@ class SimEngine(Batch):
             k += 1
         return k
 
-    def _record_step(self, dt: float, chunks: Iterable[int], given: Container[Request]) -> None:
+    def _record_step(self, dt: float, chunks: Iterable[int], given: Container[int]) -> None:
         """Note the batch of this step: prefilling calls take their tokens from ``chunks``."""
         tokens = iter(chunks)
         batch = tuple(
             (seq, 1 if request.decoding else next(tokens))
             for seq, request in self.running.items()
-            if request in given
+            if seq in given
         )
         self.steps.append(Step(self.t, dt, batch, tuple(self.preempted)))
         self.preempted.clear()

@@ -28,7 +28,7 @@ def tight_step(engine: SimEngine) -> None:
             ctx += request.tokens + engine.g - request.g0
     stalled = [r for r in engine.running.values() if r not in given]
     before = engine.t
-    engine.run_mixed(prefills, n, ctx, given)
+    engine.run_mixed(prefills, n, ctx, {request.call.seq for request in given})
     for request in stalled:
         _stall(engine, request, engine.t - before)
     engine.start_decoding()
@@ -57,9 +57,9 @@ def _schedule_running(engine: SimEngine, prefills: list[tuple[int, int]]) -> dic
             engine.preempt(victim, "evict", scheduled=given.pop(victim, 0) > 0)
         if request.state != RUNNING:
             break
-        if request.decoding:
+        if need:
             engine.kv.take(need)
-        else:
+        if not request.decoding:
             engine.schedule_chunk(request, want, prefills)
         given[request] = want
         budget -= want
