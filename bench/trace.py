@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -21,12 +22,15 @@ FEW = 20
 """Fewer programs left than this give no mean residual life."""
 CHANGE = 0.1
 """Relative change up to which residual life counts as flat."""
+SURE = 2.0
+"""Standard errors a change must exceed: the last ages are those of few programs."""
 
 _MEANING = {
     "rises": "who got far has even more to go: an argument for least attained service over arrival order",
     "falls": "who got far is nearly done: an argument against preempting by least attained service",
     "flat": "what was received says little about what is left (memoryless): no case for or against "
     "least attained service",
+    "unclear": "the change is within its noise: more programs (-n) would tell",
     "too few programs": f"needs at least {FEW} programs at each age",
 }
 
@@ -106,7 +110,10 @@ def residual_life(values: Array, quantity: str) -> dict[str, Any]:
     """Mean residual life of a program's total: E[X - x | X > x] at ages x.
 
     ``hazard``: share of the programs alive at an age that end before the next
-    row's. The verdict compares the oldest age that FEW programs reach with age 0.
+    row's; ``error``: standard error of ``mean_left``. The verdict compares the
+    oldest age that FEW programs reach with age 0: "flat" up to CHANGE, "unclear"
+    where the change is below SURE standard errors. Programs that a reader skipped
+    are not in ``values``: skipping the longest makes residual life fall.
     """
     ages = sorted({0.0, *(float(np.quantile(values, q)) for q in AGES[1:])}) if values.size else []
     rows = [_row(values, age, after) for age, after in pairwise([*ages, np.inf])]
@@ -120,6 +127,7 @@ def _row(values: Array, age: float, after: float) -> dict[str, float]:
         "age": age,
         "alive": float(alive.size),
         "mean_left": float((alive - age).mean()) if alive.size else np.nan,
+        "error": float(alive.std(ddof=1)) / math.sqrt(alive.size) if alive.size > 1 else np.nan,
         "hazard": float((alive <= after).mean()) if alive.size else np.nan,
     }
 
@@ -128,7 +136,11 @@ def _verdict(rows: Sequence[dict[str, float]]) -> str:
     enough = [row for row in rows if row["alive"] >= FEW]
     if len(enough) < 3:
         return "too few programs"
-    change = enough[-1]["mean_left"] / enough[0]["mean_left"] - 1.0
+    first, last = enough[0], enough[-1]
+    change = last["mean_left"] / first["mean_left"] - 1.0
+    noise = math.hypot(first["error"], last["error"]) / first["mean_left"]
+    if SURE * noise > max(abs(change), CHANGE):
+        return "unclear"
     if abs(change) <= CHANGE:
         return "flat"
     return "rises" if change > 0 else "falls"

@@ -13,9 +13,20 @@ def test_residual_life_of_known_laws():
     assert residual_life(rng.uniform(0, 1, 20), "calls")["verdict"] == "too few programs"
 
 
+def test_residual_life_of_a_memoryless_law_is_seldom_called_anything_else():
+    rng = np.random.default_rng(2)
+    for n, wrong in ((100, 12), (700, 12), (20_000, 0)):
+        verdicts = [residual_life(rng.exponential(1000, n), "tokens")["verdict"] for _ in range(100)]
+        assert sum(v in ("rises", "falls") for v in verdicts) <= wrong, n
+    assert verdicts.count("flat") >= 90
+
+
 def test_residual_life_rows():
     got = residual_life(np.arange(1.0, 101.0), "calls")["rows"]
-    assert got[0] == {"age": 0.0, "alive": 100.0, "mean_left": 50.5, "hazard": pytest.approx(0.1, abs=0.01)}
+    assert got[0] == {
+        "age": 0.0, "alive": 100.0, "mean_left": 50.5, "hazard": pytest.approx(0.1, abs=0.01),
+        "error": pytest.approx(2.9, abs=0.01),
+    }  # fmt: skip
     assert got[-1]["hazard"] == 1.0
     assert residual_life(np.empty(0), "calls")["rows"] == []
 
