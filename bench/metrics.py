@@ -2,7 +2,8 @@
 
 Frames have the columns of ``bench.tables``. Units: seconds, tokens, 16-token
 blocks; shares are between 0 and 1. A program counts from its scheduled
-arrival. Numbers over programs use the finished ones, in order of arrival.
+arrival. Numbers over programs use the finished ones, in order of arrival;
+numbers over calls use every call that came so far, whatever became of its program.
 """
 
 from __future__ import annotations
@@ -142,7 +143,8 @@ def call_latency(calls: pd.DataFrame, order: Sequence[int]) -> dict[str, Estimat
     """Per call (s): ``ttft`` submission to first token, ``tpot`` seconds per later token,
     ``response`` submission to end.
 
-    A one-token reply has no TPOT. ``order``: program numbers in order of arrival.
+    A one-token reply has no TPOT. ``order``: program numbers in order of arrival, those that
+    did not finish included: leaving out the calls of programs that gave up would hide the slowest.
     """
     first = calls[np.isfinite(calls.t_first_token)]
     longer = first[first.output_tokens > 1]

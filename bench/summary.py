@@ -31,7 +31,7 @@ class Context:
 def measure(tables: Tables, context: Context) -> dict[str, Estimate]:
     """Every number of a run, by its flat name (``program.response.p95``)."""
     done = metrics.finished(tables.programs)
-    order = done.program.tolist()
+    order = tables.programs.sort_values(["t_arrive", "program"], kind="stable").program.tolist()
     window = metrics.throughput(tables.programs, tables.calls)
     calls = metrics.call_latency(tables.calls, order)
     groups: dict[str, Mapping[str, float | Estimate]] = {
@@ -112,7 +112,7 @@ def pool(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _over_seeds(parts: Sequence[Mapping[str, Any]]) -> Estimate:
     values = [math.nan if p["value"] is None else float(p["value"]) for p in parts]
-    missing = next((str(p["note"]) for p, v in zip(parts, values, strict=True) if math.isnan(v)), "")
+    missing = [str(p["note"]) for p, v in zip(parts, values, strict=True) if math.isnan(v)]
     if missing:
-        return Estimate(math.nan, note=missing)
+        return Estimate(math.nan, note=missing[0] or f"undefined for {len(missing)} of {len(parts)} seeds")
     return t_interval(values)

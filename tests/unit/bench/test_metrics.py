@@ -174,6 +174,30 @@ def test_several_seeds_are_pooled_with_t_intervals():
     assert math.isnan(got["metrics"]["program.response.p99"]["value"])
 
 
+def test_a_seed_without_the_number_is_no_smaller_sample():
+    parts = []
+    for seed in range(3):
+        sink, totals = memory(seed=seed)
+        parts.append(describe(from_memory(sink), Context([totals], 1000, optimum=0.9)) | {"seed": seed})
+    parts[1]["metrics"]["kv.optimum"] = {"value": None, "note": ""}
+    got = pool(parts)["metrics"]["kv.optimum"]
+    assert math.isnan(got["value"])
+    assert got["note"] == "undefined for 1 of 3 seeds"
+
+
+def test_calls_of_programs_that_gave_up_count():
+    sink, totals = memory()
+    for row in sink.programs[:50]:
+        row.outcome = "abandoned"
+    tables = from_memory(sink)
+    got = measure(tables, Context([totals], 1000))
+    every = tables.calls.t_first_token - tables.calls.t_arrive
+    assert got["call.ttft.mean"].value == pytest.approx(every.mean())
+    assert got["program.response.mean"].value == pytest.approx(
+        metrics.response(tables.programs[tables.programs.outcome == "finished"]).mean()
+    )
+
+
 def test_no_finished_program_is_no_crash():
     sink, totals = memory(2)
     for row in sink.programs:
