@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from vocabulary import on_grid
-from workloads.base import ProgramSet, ProgramSpec, WorkloadError
+from workloads.base import NothingLeft, ProgramSet, ProgramSpec, WorkloadError
 from workloads.block_hashes import SharedPrompts
 from workloads.files import Fields, Tally, parse_json, read_bytes
 from workloads.files import head as file_head
@@ -59,7 +59,7 @@ class WekaReader:
     def read(self, path: Path, *, max_model_len: int, on_overflow: str) -> ProgramSet:
         """Replay programs. In a folder, files that hold no session are skipped and counted.
 
-        Raises WorkloadError with file, record and field; also if no session is left.
+        Raises WorkloadError with file, record and field, NothingLeft if no session is left.
         """
         skipped, repaired = Tally(), Tally()
         programs: list[ProgramSpec] = []
@@ -74,7 +74,7 @@ class WekaReader:
             if script is not None:
                 programs.append(replay_spec(len(programs), self.name, script, session.start))
         if not programs:
-            raise WorkloadError(f"{path.name}: no session is left: {skipped.text() or 'no .json file'}")
+            raise NothingLeft(f"{path.name}: no session is left: {skipped.text() or 'no .json file'}")
         return ProgramSet(
             programs, path.name, "", {}, None, skipped.counts, repaired.counts,
             {**skipped.where(), **repaired.where()}, len(files),

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from tests.unit.workloads.weka_files import SAMPLES, request, session, subagent, write
-from workloads.base import WorkloadError
+from workloads.base import NothingLeft, WorkloadError
 from workloads.dryrun import dry_run, dry_runs
 from workloads.readers.weka import READER
 from workloads.script import JoinOp, SpawnOp, ThinkOp, ToolOp
@@ -181,7 +181,7 @@ def test_overflow(tmp_path):
     result = read(tmp_path, 300, "truncate")
     assert [len(dag.calls) for dag in dry_runs(result.programs)] == [1, 1]
     assert result.repaired == {"truncated to the context of 300 tokens": 1}
-    with pytest.raises(WorkloadError, match="no session is left: 2 x prompt over the context of 50"):
+    with pytest.raises(NothingLeft, match="no session is left: 2 x prompt over the context of 50"):
         read(tmp_path, 50, "skip")
 
 
