@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from workloads.base import ProgramSpec
+from workloads.dag import ProgramDag
 from workloads.dryrun import dry_run
 from workloads.prefixes import PrefixIndex
 
@@ -33,15 +34,39 @@ class Offline(NamedTuple):
 
 
 def offline(specs: Sequence[ProgramSpec]) -> Offline:
-    """Dry-run the programs one by one; memory is the prefix index, not the DAGs."""
-    index = PrefixIndex()
-    calls = longest = program = prompt = output = hits = 0
-    for spec in specs:
-        dag = dry_run(spec)
+    """Dry-run the programs one by one; of their DAGs nothing is kept."""
+    calls = longest = program = prompt = output = 0
+
+    def count(dag: ProgramDag) -> None:
+        nonlocal calls, longest, program, prompt, output
         calls += len(dag.calls)
         prompt += dag.total_prompt
         output += dag.total_output
-        hits += dag.optimal_hits(index)
         if dag.longest > longest:
-            longest, program = dag.longest, spec.index
+            longest, program = dag.longest, dag.index
+
+    hits = walk(specs, count)
     return Offline(calls, longest, program, prompt, output, hits)
+
+
+def walk(specs: Sequence[ProgramSpec], each: Callable[[ProgramDag], None]) -> int:
+    """Dry-run every program for ``each``; returns the prefix hits (tokens) of one infinite cache.
+
+    Programs can only share a prefix from its first segment on. Those whose first
+    segments are their own have an index of their own, which goes with them; the
+    others are run a second time, with a common one. So memory follows what is
+    shared, not the number of programs.
+    """
+    alone: list[int] = []
+    owner: dict[int, int] = {}
+    shared: set[int] = set()
+    for place, spec in enumerate(specs):
+        dag = dry_run(spec)
+        each(dag)
+        alone.append(dag.optimal_hits())
+        for first in {call.prompt[0][0] for call in dag.calls}:
+            if owner.setdefault(first, place) != place:
+                shared |= {owner[first], place}
+    index = PrefixIndex()
+    together = sum(dry_run(specs[place]).optimal_hits(index) for place in sorted(shared))
+    return together + sum(hits for place, hits in enumerate(alone) if place not in shared)

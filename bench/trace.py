@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from bench.offline import walk
 from bench.stats import Array
 from workloads.base import ProgramSet
 from workloads.dag import ProgramDag
-from workloads.dryrun import dry_run
-from workloads.prefixes import PrefixIndex
 from workloads.script import ThinkOp, ToolOp
 
 AGES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
@@ -38,14 +37,9 @@ _MEANING = {
 def stats(programs: ProgramSet) -> dict[str, Any]:
     """Counts, distributions, prefix sharing and residual life; a dry run of every program."""
     values: dict[str, list[float]] = {name: [] for name in _NAMES}
-    index = PrefixIndex()
-    hits = prompt = 0
-    for spec in programs.programs:
-        dag = dry_run(spec)
-        _collect(dag, values)
-        hits += dag.optimal_hits(index)
-        prompt += dag.total_prompt
+    hits = walk(programs.programs, lambda dag: _collect(dag, values))
     arrays = {name: np.asarray(v, dtype=np.float64) for name, v in values.items()}
+    prompt = int(arrays["prompt tokens per call"].sum())
     return {
         "name": programs.name,
         "digest": programs.digest,

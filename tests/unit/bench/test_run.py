@@ -12,6 +12,8 @@ from bench.run import execute, finished, run
 from systems.catalog import load_system
 from systems.schedulers.fcfs import Fcfs
 from workloads.base import ProgramSpec
+from workloads.dag import optimal_hits_across
+from workloads.dryrun import dry_runs
 
 
 def config(tmp_path, **kwargs):
@@ -159,6 +161,21 @@ def test_offline_facts():
     facts = offline([ProgramSpec(0, "chat", 1, chat), ProgramSpec(1, "chat", 2, chat)])
     assert facts == (4, 68, 0, 208, 24, 64)
     assert facts.optimum == 64 / 208
+
+
+def test_the_best_hits_count_what_programs_share_and_keep_nothing_else():
+    def agent(system):
+        async def program(s):
+            s.add((system, 100))
+            await s.call(new=60, output=10)
+
+        return program
+
+    systems = [7, 8, 7, 9, 7, 8]
+    specs = [ProgramSpec(i, "a", 50 + i, agent(system)) for i, system in enumerate(systems)]
+    specs.append(ProgramSpec(6, "a", 99, agent(10)))
+    assert offline(specs).hit_tokens == 3 * 96
+    assert offline(specs).hit_tokens == sum(optimal_hits_across(dry_runs(specs)))
 
 
 def test_a_plan_says_its_load(tmp_path):
