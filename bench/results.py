@@ -34,7 +34,7 @@ def find(result: str, out: Path) -> Path:
 
 def summary_of(folder: Path) -> dict[str, Any]:
     """The summary of a finished result. Raises MissingError."""
-    return finished(folder).summary | {"results": str(folder)}
+    return finished(folder).summary
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -72,20 +73,28 @@ def execute(plan: Plan, *, force: bool = False, progress: Progress | None = None
     """Run a plan unless its result is there. Raises BenchError."""
     folder = plan.folder
     if not force and (folder / "summary.json").exists():
-        return finished(folder, plan.config.system)
+        return _there(folder, plan)
     check_fit(plan)
     check_engine(plan.config.engine)
     ready(folder, 10_000_000 + BYTES_PER_CALL * plan.offline.calls)
     with locked(folder):
         if not force and (folder / "summary.json").exists():
-            return finished(folder, plan.config.system)
+            return _there(folder, plan)
         try:
             return _fresh(plan, progress)
         except OSError as error:
             raise explain(error, folder) from None
 
 
-def finished(folder: Path, system: str | None = None) -> RunResult:
+def _there(folder: Path, plan: Plan) -> RunResult:
+    """The finished result of a plan, under the name the system was asked for by."""
+    result = finished(folder)
+    notes = ["already there (--force runs it again)", result.summary.get("note")]
+    result.summary.update(system=plan.config.system, note="; ".join(str(n) for n in notes if n))
+    return result
+
+
+def finished(folder: Path) -> RunResult:
     """The result in ``folder``; ``note`` says if other code made it. Raises MissingError."""
     try:
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
@@ -96,15 +105,16 @@ def finished(folder: Path, system: str | None = None) -> RunResult:
         raise MissingError(
             f"{folder} was written in format {summary.get('format')}, this is {FORMAT}: run it again"
         )
-    summary |= {"results": f"{folder} (already there; --force runs it again)"}
-    if system is not None:
-        summary["system"] = system
-    before, now = made.get("git", {}), git_state()
-    if before.get("commit") != now.get("commit"):
-        summary["note"] = (
-            f"made by commit {str(before.get('commit'))[:10]}, this is {str(now.get('commit'))[:10]}"
-        )
+    summary["results"] = str(folder)
+    before, now = str(made.get("git", {}).get("commit")), _commit()
+    if before != now:
+        summary["note"] = f"made by commit {before[:10]}, this is {now[:10]}"
     return RunResult(summary, folder, cached=True)
+
+
+@cache
+def _commit() -> str:
+    return str(git_state().get("commit"))
 
 
 def _fresh(plan: Plan, progress: Progress | None) -> RunResult:

@@ -121,9 +121,16 @@ def _experiments(_: Path) -> list[Row]:
 
 
 def _results(out: Path) -> list[Row]:
+    from bench.errors import MissingError
     from bench.results import cells, summary_of
 
-    return [_result(summary_of(folder), folder) for folder in cells(out)]
+    rows = []
+    for folder in cells(out):
+        try:
+            rows.append(_result(summary_of(folder), folder))
+        except MissingError as error:
+            typer.echo(f"left out: {error}", err=True)
+    return rows
 
 
 def _result(summary: dict[str, Any], folder: Path) -> Row:

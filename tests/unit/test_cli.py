@@ -117,6 +117,7 @@ def test_run_prints_everything_and_is_found_again(out):
                  "repeat", "result hash", "n too small", "infinite cache"):  # fmt: skip
         assert word in got.output, word
     assert "already there" in invoke(*words).output
+    assert json.loads(invoke(*words, "--json").output)["results"] == str(next(out.iterdir()))
     again = json.loads(invoke(*words, "--force", "--json").output)
     (folder,) = out.iterdir()
     shown = json.loads(invoke("show", folder.name[:6], "--out", out, "--json").output)
@@ -127,6 +128,19 @@ def test_run_prints_everything_and_is_found_again(out):
     made = json.loads(invoke("show", folder, "--manifest").output)
     assert made["system"]["scheduler"] == "atlas"
     assert made["command"] == f"bench run --system atlas --workload chatbot --rate 1.0 --n 20 --out {out}"
+
+
+def test_a_result_that_cannot_be_read_does_not_hide_the_others(out):
+    words = ["run", "--system", "atlas", *SMALL, "--out", out]
+    invoke(*words)
+    (first,) = out.iterdir()
+    invoke(*words, "--seed", 2)
+    path = first / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 0}))
+    got = invoke("ls", "results", "--out", out)
+    assert got.exit_code == 0, got.output
+    assert "left out" in got.output
+    assert "chatbot:paper" in got.output
 
 
 def test_changed_tables_fail_verification(out):
