@@ -46,7 +46,10 @@ def manifest_of(folder: Path) -> dict[str, Any]:
 
 def verify(folder: Path, summary: dict[str, Any]) -> None:
     """Raises InvalidRun if the tables are not the ones that were written."""
-    found = stored_hash(folder)
+    try:
+        found = stored_hash(folder)
+    except KeyError as error:
+        raise InvalidRun(f"{folder}: a table has other columns than were written: {error}") from None
     if found != summary["result_hash"]:
         raise InvalidRun(
             f"{folder}: the tables' hash is {found[:16]}..., the summary says "

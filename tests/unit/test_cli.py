@@ -76,7 +76,7 @@ def test_empty_and_broken_traces_are_refused(text, tmp_path, out):
     path = tmp_path / "bad.jsonl"
     path.write_text(text)
     got = invoke("run", "--system", "atlas", "--workload", path, "--out", out)
-    assert got.exit_code in (2, 4), got.output
+    assert got.exit_code == 2, got.output
     assert "bad.jsonl" in got.output
     assert len(got.output.splitlines()) == 1
 
@@ -146,8 +146,18 @@ def test_a_result_that_cannot_be_read_does_not_hide_the_others(out):
 def test_changed_tables_fail_verification(out):
     invoke("run", "--system", "atlas", *SMALL, "--out", out)
     (folder,) = out.iterdir()
+    whole = (folder / "decisions.parquet").read_bytes()
     (folder / "decisions.parquet").write_bytes((folder / "programs.parquet").read_bytes())
-    assert invoke("show", folder, "--verify").exit_code != 0
+    got = invoke("show", folder, "--verify")
+    assert (got.exit_code, "other columns" in got.output) == (4, True), got.output
+    (folder / "decisions.parquet").write_bytes(whole)
+    assert invoke("show", folder, "--verify").exit_code == 0
+    other = invoke("run", "--system", "plas", *SMALL, "--seed", 2, "--out", out.parent / "other", "--json")
+    source = next((out.parent / "other").iterdir())
+    assert other.exit_code == 0
+    (folder / "calls.parquet").write_bytes((source / "calls.parquet").read_bytes())
+    got = invoke("show", folder, "--verify")
+    assert (got.exit_code, "were changed after the run" in got.output) == (4, True), got.output
 
 
 def test_the_printed_command_repeats_the_run(out, tmp_path):
