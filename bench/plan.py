@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 CONTEXT = 131_072
 """Longest call of Llama-3.1: what a trace is read for where no engine says otherwise."""
+UNCALIBRATED = "not calibrated: absolute times +-15 %"
+"""Band on the latency scale of a table that no run of a real engine was fitted to (docs/latency.md)."""
 SKIPPED_SHARE = 0.25
 """More skipped programs than this make a run invalid."""
 
@@ -93,7 +95,7 @@ class Plan:
         host = {"vllm-virtual": "vLLM's scheduler on a virtual clock"}.get(self.config.engine, "engine")
         return (
             f"SIMULATED ({host} {self.config.engine}), {self.config.replicas} x {self.latency.name}, "
-            f"{self.engine.kv_blocks} KV blocks each; step times: {made or 'table'}"
+            f"{self.engine.kv_blocks} KV blocks each; step times: {made or 'table'}, {UNCALIBRATED}"
         )
 
     @cached_property

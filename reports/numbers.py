@@ -33,7 +33,7 @@ def percent(share: float | None) -> str:
 
 
 def estimate(entry: Mapping[str, Any] | None) -> str:
-    """``value`` over its interval on a second line; the note where the value is missing."""
+    """``value`` over its interval on a second line, or "no interval"; the note where the value is missing."""
     if entry is None:
         return MISSING
     if entry["value"] is None or not math.isfinite(entry["value"]):
@@ -41,7 +41,7 @@ def estimate(entry: Mapping[str, Any] | None) -> str:
     text = number(entry["value"])
     low, high = entry.get("low"), entry.get("high")
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
-        return text
+        return f"{text}\n(no interval)" if entry.get("note") else text
     return f"{text}\n[{number(low)}, {number(high)}]"
 
 
