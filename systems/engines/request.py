@@ -43,9 +43,11 @@ class Request:
         self.computed = self.hit = self.tree = self.decoded = 0
         self.chain: list[Held] = []
         self.state = WAITING
-        self.decoding = False
-        self.renewed = False
-        self.g_in = self.g0 = self.number = 0
-        self.t_in = 0.0
-        self.finish_at = NEVER
+        self.decoding = self.renewed = False
         self.expire_at: float = INF
+        # Set when it enters the batch, its first use:
+        self.number: int
+        self.g_in: int
+        self.t_in: float
+        self.g0: int
+        self.finish_at: int

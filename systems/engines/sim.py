@@ -24,6 +24,8 @@ _ROUND = 1.5 * 2.0**22  # vocabulary.on_grid, inlined where it runs once a step
 class SimEngine(Batch):
     """One engine on virtual time (systems.protocols.Engine)."""
 
+    __slots__ = ()
+
     name = "sim"
 
     # -- the host's side -------------------------------------------------------------
@@ -170,15 +172,11 @@ class SimEngine(Batch):
 
         ``n`` calls decode with ``ctx`` tokens of context in all.
         """
-        dt = self.latency.step(prefills, n, ctx)
+        dt = self.step_s(prefills, n, ctx)
         if self.record_steps:
             self._record_step(dt, [p[0] for p in prefills], given)
         kv = self.kv
-        self.busy_s += dt
-        self.decode_tokens += n
         self.block_s += (kv.total - kv.plain - kv.idle) * dt
-        for chunk, _ in prefills:
-            self.prefill_tokens += chunk
         self.t += dt
         self.g += 1
         self.ctx += n
@@ -235,10 +233,7 @@ class SimEngine(Batch):
         more = self._blocks_ahead(k) if k > 1 else 0
         if need + more:
             kv.take(need + more)
-        dt = t - start
-        self.busy_s += dt
-        self.decode_tokens += k * n
-        self.block_s += (kv.total - free + 0.5 * more) * dt
+        self.block_s += (kv.total - free + 0.5 * more) * (t - start)
         self.g = g + k
         self.t, self.ctx = t, ctx
 

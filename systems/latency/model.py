@@ -14,12 +14,14 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any
 
 from systems.protocols import LatencyModel
 from vocabulary import INF, on_grid
+
+_ROUND = 1.5 * 2.0**22  # vocabulary.on_grid, inlined where it runs several times a step
+_TOP = 2.0**21
 
 Line = tuple[float, float]
 """(a, b): the function a + b * x."""
@@ -55,8 +57,8 @@ class TableLatency:
         self.max_model_len: int = table["max_model_len"]
         self.provenance: dict[str, Any] = dict(table["source"])
         self._overhead = on_grid(table["overhead_ms"] / 1e3)
-        self._shared = _curve(*_grid1(table, "shared", "tokens"))
-        self._logits = _curve(*_grid1(table, "logits", "rows"))
+        self._shared = _Curve(*_grid1(table, "shared", "tokens"))
+        self._logits = _Curve(*_grid1(table, "logits", "rows"))
         self._batch, self._context, self._decode_s = _grid2(table, "decode_attention", "batch", "context")
         new, cached, seconds = _grid2(table, "context_attention", "new", "cached")
         self._new, self._cached = new[1:-1], cached[1:-1]
@@ -73,18 +75,24 @@ class TableLatency:
         if not prefills:
             a, b, _ = self.decode_line(n_decode, sum_ctx)
             return on_grid(a + b * sum_ctx)
-        tokens = n_decode
-        seconds = 0.0
+        tokens, seconds = n_decode, 0.0
         for new, cached in prefills:
             tokens += new
             k, kx, ky, kxy = self._cells[bisect_right(self._new, new)][bisect_right(self._cached, cached)]
-            # each term on the grid: their sum is exact, whatever its order
-            seconds += on_grid(max(k + kx * new + (ky + kxy * new) * cached, 0.0))
+            part = k + kx * new + (ky + kxy * new) * cached
+            if part > 0.0:  # each term on the grid: their sum is exact, whatever its order
+                seconds += (part + _ROUND) - _ROUND
         if n_decode:
-            bounds, lines = self._attention_lines(n_decode)
+            try:
+                bounds, lines = self._attention[n_decode]
+            except KeyError:
+                bounds, lines = self._attention_lines(n_decode)
             a, b = lines[bisect_right(bounds, sum_ctx)]
-            seconds += on_grid(a + b * sum_ctx)
-        return seconds + self._shared(tokens) + self._logits(n_decode + len(prefills)) + self._overhead
+            seconds += ((a + b * sum_ctx) + _ROUND) - _ROUND
+        seconds += self._shared[tokens] + self._logits[n_decode + len(prefills)] + self._overhead
+        if seconds < _TOP:
+            return seconds
+        return on_grid(seconds)  # raises
 
     def decode_line(self, n_decode: int, sum_ctx: int) -> tuple[float, float, float]:
         """(a, b, limit) of pure decode steps; see ``LatencyModel.decode_line``.
@@ -99,7 +107,7 @@ class TableLatency:
 
     def _decode_lines(self, n: int) -> tuple[list[int], list[tuple[float, float, float]]]:
         bounds, lines = self._attention_lines(n)
-        fixed = self._shared(n) + self._logits(n) + self._overhead
+        fixed = self._shared[n] + self._logits[n] + self._overhead
         limits = [*bounds, INF]
         return bounds, [(fixed + a, b, limit) for (a, b), limit in zip(lines, limits, strict=True)]
 
@@ -175,21 +183,23 @@ def _lines(xs: Sequence[int], ys: Sequence[float]) -> list[Line]:
     return [(y - slope * x, slope) for x, y, slope in zip(xs, ys, slopes, strict=False)]
 
 
-def _curve(xs: Sequence[int], ys: Sequence[float]) -> Callable[[int], float]:
+class _Curve(dict[int, float]):
     """Piecewise linear through the knots, on the time grid; beyond them never downwards.
 
     Values are kept: there are as many as tokens in a step's budget.
     """
-    inner = list(xs[1:])
-    lines = _lines(xs, ys)
-    slope = max(lines[-1][1], 0.0)
-    lines.append((ys[-1] - slope * xs[-1], slope))
 
-    def at(x: int) -> float:
-        a, b = lines[bisect_right(inner, x)]
-        return on_grid(a + b * x)
+    def __init__(self, xs: Sequence[int], ys: Sequence[float]) -> None:
+        super().__init__()
+        self._inner = list(xs[1:])
+        self._lines = _lines(xs, ys)
+        slope = max(self._lines[-1][1], 0.0)
+        self._lines.append((ys[-1] - slope * xs[-1], slope))
 
-    return cache(at)
+    def __missing__(self, x: int) -> float:
+        a, b = self._lines[bisect_right(self._inner, x)]
+        self[x] = seconds = on_grid(a + b * x)
+        return seconds
 
 
 def _cells(xs: Sequence[int], ys: Sequence[int], z: Sequence[Sequence[float]]) -> list[list[Cell]]:
