@@ -1,7 +1,7 @@
 """Which code made a result: a hash of the files that decide it.
 
-A cell's address contains it, so an edited engine, policy or generator never
-answers with a result of the old one. The commit in the manifest says which
+A cell's address contains it, so an edited engine, policy, generator or metric
+never answers with a result of the old one. The commit in the manifest says which
 version that was; this hash also tells uncommitted edits apart.
 """
 
@@ -12,13 +12,16 @@ from functools import cache
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parent.parent
-_DECIDING = ("vocabulary.py", "workloads", "systems", "bench/drivers", "bench/records.py")
+_DECIDING = (
+    "vocabulary.py", "workloads", "systems", "bench/drivers", "bench/records.py",
+    "bench/metrics.py", "bench/stats.py", "bench/summary.py", "bench/offline.py",
+)  # fmt: skip
 _KINDS = {".py", ".toml", ".json"}
 
 
 @cache
 def code_digest() -> str:
-    """16 hex digits over names and contents of vocabulary, workloads, systems and drivers."""
+    """16 hex digits over names and contents of vocabulary, workloads, systems, drivers and metrics."""
     digest = hashlib.sha256()
     for path in sorted(_files()):
         digest.update(str(path.relative_to(_ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
