@@ -17,8 +17,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 ok, 1 internal error, 2 usage, 3 regression, 4 invalid run, 5 inconclusive, "
-    "6 environment or capability missing, 130 interrupted and resumable.",
+    epilog="Exit codes: 0 ok, 1 internal error, 2 usage, 3 a claim does not hold, 4 invalid run, "
+    "5 inconclusive, 6 environment or capability missing, 130 interrupted and resumable.",
 )
 app.command("run")(run.run)
 app.command("ls")(ls.ls)
