@@ -140,6 +140,14 @@ def test_each_sum_rule_catches_its_violation(run, table, column, rule):
     assert rule in str(caught.value)
 
 
+def test_time_counted_twice_on_a_critical_path_is_caught(run):
+    """The overhead is what is left of the response, so the sum alone would always hold."""
+    tables, engines = run
+    tables.programs.loc[3, "cp_decode_s"] += 1.0
+    tables.programs.loc[3, "cp_overhead_s"] -= 1.0
+    assert any("negative" in line for line in broken_rules(tables, engines))
+
+
 def test_orphan_calls_are_caught(run):
     tables, engines = run
     tables.calls.loc[0, "program"] = 999
