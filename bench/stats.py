@@ -103,7 +103,8 @@ def batch_quantile(groups: Sequence[Array], q: float) -> Estimate:
 
     Interval: the spread of the empirical distribution at the percentile over
     batches of programs (a batch is one unit, so dependence inside a batch is
-    kept), carried back to the values. Below the floor: no number at all.
+    kept), carried back to the values. Where that goes beyond the largest value the
+    data give no upper end: ``high`` is infinite. Below the floor: no number at all.
     """
     values = np.sort(np.concatenate(groups)) if groups else np.empty(0)
     if note := too_small(values.size, q):
@@ -115,6 +116,8 @@ def batch_quantile(groups: Sequence[Array], q: float) -> Estimate:
     sizes = np.array([float(g.size) for g in groups])
     half = _half_width(batch_ratio(below, sizes), q, values.size)
     low, high = np.quantile(values, [max(0.0, q - half), min(1.0, q + half)])
+    if q + half >= 1.0:
+        return Estimate(value, float(low), math.inf, WITHIN_RUN, "no upper end: the tail is in few batches")
     return Estimate(value, float(low), float(high), WITHIN_RUN)
 
 

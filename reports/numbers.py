@@ -33,13 +33,18 @@ def percent(share: float | None) -> str:
 
 
 def estimate(entry: Mapping[str, Any] | None) -> str:
-    """``value`` over its interval on a second line, or "no interval"; the note where the value is missing."""
+    """``value`` over its interval on a second line, or "no interval"; the note where the value is missing.
+
+    A lower end alone (an upper end the data do not give) is shown as ``[low, inf)``.
+    """
     if entry is None:
         return MISSING
     if entry["value"] is None or not math.isfinite(entry["value"]):
         return str(entry.get("note") or MISSING)
     text = number(entry["value"])
     low, high = entry.get("low"), entry.get("high")
+    if low is not None and math.isfinite(low) and high in (None, math.inf):
+        return f"{text}\n[{number(low)}, inf)"
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         return f"{text}\n(no interval)" if entry.get("note") else text
     return f"{text}\n[{number(low)}, {number(high)}]"

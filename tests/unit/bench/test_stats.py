@@ -86,6 +86,21 @@ def test_quantile_interval_covers():
         assert covered >= 132, q
 
 
+def test_a_tail_in_few_batches_has_no_upper_end():
+    """With strongly dependent programs the largest value is no bound of p99: it covered 64 %, not 95."""
+    rng = np.random.default_rng(8)
+    truth = reference.norm.ppf(0.99) / math.sqrt(1 - 0.95**2)
+    covered = 0
+    for _ in range(60):
+        data = ar1(rng, 700, rho=0.95)
+        got = batch_quantile([data[i : i + 1] for i in range(data.size)], 0.99)
+        covered += got.low <= truth <= got.high
+        assert got.high == math.inf or not got.note
+    assert covered >= 50
+    spread = np.random.default_rng(9).exponential(size=20_000)
+    assert batch_quantile([spread[i : i + 1] for i in range(20_000)], 0.99).high < spread.max()
+
+
 def test_quantile_of_grouped_values():
     rng = np.random.default_rng(5)
     groups = [rng.normal(size=k) for k in rng.integers(1, 30, size=100)]

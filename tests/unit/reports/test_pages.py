@@ -26,6 +26,7 @@ def test_estimates_and_shares():
     assert estimate({"value": 2.5, "low": 2.0, "high": 3.25, "note": ""}) == "2.50\n[2, 3.25]"
     assert estimate({"value": None, "note": "n too small (3 < 64)"}) == "n too small (3 < 64)"
     assert estimate({"value": 1.0, "low": None, "high": None}) == "1"
+    assert estimate({"value": 5.0, "low": 4.0, "high": None, "note": "no upper end"}) == "5\n[4, inf)"
     short = {"value": 1.0, "low": None, "high": None, "note": "no interval (n 5 < 32)"}
     assert estimate(short) == "1\n(no interval)"
     assert estimate(None) == "-"
