@@ -73,7 +73,7 @@ class Batch:
         self.ctx = 0  # sum of their contexts in the next step
         self.phase = [0] * BLOCK  # decoding calls by the step (mod 16) that needs a block
         self.finishing: list[tuple[int, int, Request]] = []
-        self.expiring: list[tuple[float, int, Request]] = []
+        self.expiring: list[tuple[float, int, Request]] = []  # at step numbers, or seconds
         self.pushed = self.admitted = 0
         self.renewed: list[Request] = []  # calls whose quantum ran out at this boundary
         self.preempted: list[int] = []  # at this boundary, if steps are recorded
@@ -330,11 +330,11 @@ class Batch:
         if unit == "s":
             at: float = self.t + left
         elif unit == "step" or request.decoding:
-            at = float(self.g + ceil(left))
+            at = self.g + ceil(left)
         elif left > 0:
             return  # tokens of a prefill: looked at again after its next chunk
         else:
-            at = float(self.g)
+            at = self.g
         request.expire_at = at
         heappush(self.expiring, (at, request.number, request))
 
@@ -354,7 +354,8 @@ class Batch:
             self._expired(request)
 
     def _expired(self, request: Request) -> None:
-        served, call = self.served(request), request.call
+        call, row = request.call, request.row
+        served = row.steps + self.g - request.g_in if self.unit == "step" else self.served(request)
         old, t = request.order[0], self.t
         slot = self.scheduler.expire(call, served, t)
         level, key, quantum = request.slot = slot
@@ -363,11 +364,15 @@ class Batch:
         if level != old:
             self._uncount(old)
             self._count(level)
-            request.row.demotions += level > old
+            row.demotions += level > old
         request.renewed = True
         self.renewed.append(request)
         if quantum != INF:
-            self.arm(request)
+            if self.unit == "step":
+                request.expire_at = at = self.g + ceil(quantum)
+                heappush(self.expiring, (at, request.number, request))
+            else:
+                self.arm(request)
         if self.record:
             self.decisions.append(_decision((t, self.id, call.seq, "expire", level, key)))
 

@@ -83,12 +83,27 @@ class _Room:
 
 def displace(batch: Batch) -> None:
     """Preempt what must go so that calls which outrank it fit into this step."""
-    renewed, batch.renewed = batch.renewed, []
-    head = batch.head()
-    if head is not None and batch.running and (renewed or batch.worst_level > head.order[0]):
-        _displace(batch, head, renewed)
+    renewed = batch.renewed
+    if not renewed:
+        if batch.n_waiting > 1 or not _fits(batch, batch.first()):
+            _displace(batch, batch.head(), renewed)
+        return
+    batch.renewed = []
+    if batch.n_waiting and batch.running:
+        _displace(batch, batch.head(), renewed)
     for request in renewed:
         request.renewed = False
+
+
+def _fits(batch: Batch, request: Request) -> bool:
+    """Whether there is room without displacing anybody: what ``make`` would find, by a shorter way."""
+    budget, partial = batch.budget - batch.n, batch.partial
+    if partial is not None:
+        budget -= partial.tokens - partial.computed
+    if budget <= 0 or len(batch.running) >= batch.seqs:
+        return False
+    kv, cap = batch.kv, (request.tokens - 1) // BLOCK
+    return cap + 1 - kv.match(request.ids, request.ends, cap)[2] <= kv.plain + kv.idle
 
 
 def _displace(batch: Batch, head: Request | None, renewed: list[Request]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import partial
 
 from systems.process_table import ProcessTable
 from systems.schedulers.accounts import FIRST, Accounts
@@ -20,6 +21,7 @@ DEFAULT_BOUNDS: dict[str, tuple[float, ...]] = {
     "token": tuple(256.0 * 4**i for i in range(7)),
 }
 DEFAULT_BETA = 8.0
+_slot = partial(tuple.__new__, Slot)  # a third of the time of Slot(...): one per arrival and demotion
 RESETS = ("none", "call", "program")
 
 
@@ -106,6 +108,7 @@ class Levels(Accounts):
         self._slots: dict[int, Slot] = {}
         self._granted: dict[int, float] = {}
         self._starvation = Starvation(self.table, self.beta, self.promote_reset, self.max_promotions)
+        self._waiters = self._starvation.waiters
 
     @property
     def promotions(self) -> int:
@@ -117,14 +120,15 @@ class Levels(Accounts):
         service = self._admit(call, snap, now)
         if self._flat:
             return FIRST
-        slot = self._append(call, bisect_right(self._edges, service))
-        if slot.level and self.tracks_wait:
+        level = bisect_right(self._edges, service)
+        if level and self.tracks_wait:
             self._starvation.wait(call, None, now)
-        return slot
+        return self._append(call, level)
 
     def start(self, call: Call, now: float) -> None:  # noqa: ARG002
         """A running call does not starve."""
-        self._starvation.run(call)
+        if call.seq in self._waiters:
+            self._starvation.run(call)
 
     def stop(self, call: Call, usage: Usage, now: float) -> None:
         """Preempted: it waits where it was, and may starve there."""
@@ -137,12 +141,12 @@ class Levels(Accounts):
             return FIRST
         if not self.promote_refill:
             self._granted[call.seq] = served
-        level = self._slots[call.seq].level + 1
-        return self._append(call, min(level, len(self.bounds)))
+        level = self._slots[call.seq][0]
+        return self._append(call, level + 1 if level < len(self.bounds) else level)
 
     def next_due(self) -> float:
         """When the first waiting call starves; seconds, INF if never."""
-        return self._starvation.next_due()
+        return self._starvation.next_due() if self._waiters else INF
 
     def due(self, now: float) -> list[tuple[Call, Slot]]:
         """Starving calls go to the tail of Q1, in the order of their queues."""
@@ -153,13 +157,14 @@ class Levels(Accounts):
 
     def finish(self, call: Call, usage: Usage, now: float) -> None:
         """Leave the queues, then charge: a call that left must not come due by its own charge."""
+        seq = call.seq
         if not self._flat:
-            del self._slots[call.seq]
-            if self.tracks_wait:
+            del self._slots[seq]
+            if seq in self._waiters:
                 self._starvation.leave(call)
             if not self.promote_refill:
-                self._granted.pop(call.seq, None)
-        super().finish(call, usage, now)
+                self._granted.pop(seq, None)
+        self.table.charge(call.program, self._services.pop(seq), usage, now)
 
     def end(self, program: int, now: float) -> None:
         """Forget the program's row and due times."""
@@ -167,8 +172,9 @@ class Levels(Accounts):
         super().end(program, now)
 
     def _append(self, call: Call, level: int) -> Slot:
-        self._tail += 1.0
-        slot = self._slots[call.seq] = Slot(level, self._tail, self.quanta[level])
+        self._tail = tail = self._tail + 1.0
+        slot: Slot = _slot((level, tail, self.quanta[level]))
+        self._slots[call.seq] = slot
         return slot
 
     def _promote(self, call: Call) -> Slot:

@@ -115,16 +115,16 @@ class Starvation:
         self._table = table
         self._reset = reset
         self._limit = limit
-        self._waiters: dict[int, Waiter] = {}
+        self.waiters: dict[int, Waiter] = {}
         self._groups: dict[int, Group] = {}
         self._made = 0
         self._heap: list[tuple[float, int, Group]] = []
 
     def wait(self, call: Call, usage: Usage | None, now: float) -> None:
         """The call waits from ``now``, outside the first queue, having received ``usage``."""
-        waiter = self._waiters.get(call.seq)
+        waiter = self.waiters.get(call.seq)
         if waiter is None:
-            waiter = self._waiters[call.seq] = Waiter(call)
+            waiter = self.waiters[call.seq] = Waiter(call)
         if waiter.promotions >= self._limit:
             return
         if usage is not None:
@@ -139,19 +139,19 @@ class Starvation:
 
     def run(self, call: Call) -> None:
         """The call does not wait any more."""
-        waiter = self._waiters.get(call.seq)
+        waiter = self.waiters.get(call.seq)
         if waiter is not None:
             self._unwait(waiter)
 
     def leave(self, call: Call) -> None:
         """The call left the system."""
-        waiter = self._waiters.pop(call.seq, None)
+        waiter = self.waiters.pop(call.seq, None)
         if waiter is not None:
             self._unwait(waiter)
 
     def served(self, call: Call) -> float:
         """Service received when the call began to wait, in the scheduler's unit."""
-        return self._waiters[call.seq].usage.served
+        return self.waiters[call.seq].usage.served
 
     def refresh(self, group: Group) -> None:
         """Recompute when the group's first call starves."""
