@@ -13,25 +13,32 @@ import pandas as pd
 
 from bench.errors import RuleBroken
 from bench.eventlog import Tables
+from bench.offline import Offline
 
 _PARTS = ["cp_wait_s", "cp_prefill_s", "cp_reprefill_s", "cp_decode_s", "cp_tool_s", "cp_think_s",
           "cp_overhead_s"]  # fmt: skip
 _CALL_PARTS = ["prefill_s", "reprefill_s", "decode_s", "wait_s"]
 
 
-def broken_rules(tables: Tables, engines: Sequence[Mapping[str, float]]) -> list[str]:
-    """Every violated rule with its first offender; empty if all hold."""
+def broken_rules(
+    tables: Tables, engines: Sequence[Mapping[str, float]], offline: Offline | None = None
+) -> list[str]:
+    """Every violated rule with its first offender; empty if all hold.
+
+    ``offline``: what the programs do without a clock, where that is known.
+    """
     return [
         *_critical_paths(tables.programs),
         *_call_times(tables.calls),
         *_programs_against_calls(tables.programs, tables.calls),
         *_engines_against_calls(engines, tables.calls),
+        *(_log_against_programs(tables, offline) if offline is not None else ()),
     ]
 
 
-def check(tables: Tables, engines: Sequence[Mapping[str, float]]) -> int:
+def check(tables: Tables, engines: Sequence[Mapping[str, float]], offline: Offline | None = None) -> int:
     """Raises RuleBroken naming each violated rule. Returns the number of rows checked."""
-    if broken := broken_rules(tables, engines):
+    if broken := broken_rules(tables, engines, offline):
         raise RuleBroken("the event log contradicts itself (a bug, please report): " + "; ".join(broken))
     return len(tables.programs) + len(tables.calls)
 
@@ -96,6 +103,26 @@ def _engines_against_calls(engines: Sequence[Mapping[str, float]], calls: pd.Dat
     if np.isinf(calls.t_end).any():
         broken.append("every logged call has an end")
     return broken
+
+
+def _log_against_programs(tables: Tables, offline: Offline) -> list[str]:
+    """Nothing is lost or made up: the log holds every program, and exactly the calls of its dry run.
+
+    The calls are compared where times cannot change them and every program finished.
+    """
+    programs, calls = tables.programs, tables.calls
+    pairs = {"programs": (len(programs), offline.programs)}
+    if offline.fixed and (programs.outcome == "finished").all():
+        pairs |= {
+            "calls": (len(calls), offline.calls),
+            "prompt tokens": (int(calls.prompt_tokens.sum()), offline.prompt_tokens),
+            "output tokens": (int(calls.output_tokens.sum()), offline.output_tokens),
+        }
+    return [
+        f"the log's {name} ({got}) == those of a run without a clock ({expected})"
+        for name, (got, expected) in pairs.items()
+        if got != expected
+    ]
 
 
 def _with_preemptions(totals: Mapping[str, float]) -> dict[str, float]:

@@ -10,6 +10,7 @@ from workloads.base import ProgramSpec
 from workloads.dag import ProgramDag
 from workloads.dryrun import dry_run
 from workloads.prefixes import PrefixIndex
+from workloads.script import AbandonOp, CancelOp, Script, TimeoutOp
 
 
 class Offline(NamedTuple):
@@ -26,6 +27,9 @@ class Offline(NamedTuple):
     prompt_tokens: int
     output_tokens: int
     hit_tokens: int
+    programs: int
+    fixed: bool
+    """No program times out, cancels or abandons: every run makes exactly these calls."""
 
     @property
     def optimum(self) -> float:
@@ -36,9 +40,11 @@ class Offline(NamedTuple):
 def offline(specs: Sequence[ProgramSpec]) -> Offline:
     """Dry-run the programs one by one; of their DAGs nothing is kept."""
     calls = longest = program = prompt = output = 0
+    fixed = True
 
     def count(dag: ProgramDag) -> None:
-        nonlocal calls, longest, program, prompt, output
+        nonlocal calls, longest, program, prompt, output, fixed
+        fixed = fixed and not by_the_clock(dag.script)
         calls += len(dag.calls)
         prompt += dag.total_prompt
         output += dag.total_output
@@ -46,7 +52,12 @@ def offline(specs: Sequence[ProgramSpec]) -> Offline:
             longest, program = dag.longest, dag.index
 
     hits = walk(specs, count)
-    return Offline(calls, longest, program, prompt, output, hits)
+    return Offline(calls, longest, program, prompt, output, hits, len(specs), fixed)
+
+
+def by_the_clock(script: Script) -> bool:
+    """Whether the engine's times can decide which calls the program makes."""
+    return any(isinstance(op, TimeoutOp | CancelOp | AbandonOp) for op in script.walk())
 
 
 def walk(specs: Sequence[ProgramSpec], each: Callable[[ProgramDag], None]) -> int:

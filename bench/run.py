@@ -252,5 +252,5 @@ def _numbers(plan: Plan, end: RunEnd) -> dict[str, Any]:
         optimum=plan.offline.optimum if plan.offline.calls else math.nan,
         closed_loop=plan.config.concurrency is not None,
     )
-    check(tables, end.engines)
+    check(tables, end.engines, plan.offline)
     return describe(tables, context)

@@ -8,6 +8,7 @@ from bench import metrics
 from bench.checks import broken_rules, check
 from bench.errors import RuleBroken
 from bench.eventlog import from_memory
+from bench.offline import Offline
 from bench.summary import Context, describe, measure, pool
 from tests.unit.bench.rows import memory
 
@@ -152,6 +153,36 @@ def test_orphan_calls_are_caught(run):
     tables, engines = run
     tables.calls.loc[0, "program"] = 999
     assert any("belongs to a program" in line for line in broken_rules(tables, engines))
+
+
+def dry(tables, **changes):
+    calls = tables.calls
+    facts = Offline(
+        len(calls), 0, 0, int(calls.prompt_tokens.sum()), int(calls.output_tokens.sum()), 0,
+        len(tables.programs), fixed=True,
+    )  # fmt: skip
+    return facts._replace(**changes)
+
+
+def test_the_log_holds_what_the_programs_do(run):
+    tables, engines = run
+    assert broken_rules(tables, engines, dry(tables)) == []
+    for name in ("calls", "prompt_tokens", "output_tokens", "programs"):
+        (line,) = broken_rules(tables, engines, dry(tables, **{name: 7}))
+        assert name.replace("_", " ") in line
+        assert "(7)" in line
+
+
+def test_a_call_that_is_nowhere_is_caught(run):
+    """Sums inside the log cannot see it: program, calls and engine agree with each other."""
+    tables, engines = run
+    facts = dry(tables, calls=len(tables.calls) + 1, output_tokens=int(tables.calls.output_tokens.sum()) + 9)
+    with pytest.raises(RuleBroken, match=rf"calls \({len(tables.calls)}\)") as caught:
+        check(tables, engines, facts)
+    assert caught.value.exit_code == 1
+    assert broken_rules(tables, engines, facts._replace(fixed=False)) == []
+    tables.programs.loc[3, "outcome"] = "abandoned"
+    assert broken_rules(tables, engines, facts) == []
 
 
 def test_summary_names_every_number_once(run):

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from bench.config import RunConfig
-from bench.errors import InvalidRun, MissingError, UsageError
+from bench.errors import InvalidRun, MissingError, RuleBroken, UsageError
 from bench.eventlog import read_tables
 from bench.files import locked
 from bench.offline import offline
@@ -159,8 +159,38 @@ def test_offline_facts():
         await s.call(new=16, output=4)
 
     facts = offline([ProgramSpec(0, "chat", 1, chat), ProgramSpec(1, "chat", 2, chat)])
-    assert facts == (4, 68, 0, 208, 24, 64)
+    assert facts == (4, 68, 0, 208, 24, 64, 2, True)
     assert facts.optimum == 64 / 208
+
+
+def test_programs_whose_calls_depend_on_the_clock_are_known():
+    async def call(s):
+        await s.call(new=40, output=8)
+
+    async def hasty(s):
+        await s.timeout(5.0, call(s))
+
+    async def fickle(s):
+        await s.cancel(await s.spawn(call(s.fork(detached=True))))
+
+    async def leaver(s):
+        await s.abandon()
+
+    async def nested(s):
+        await s.join(hasty(s.fork()))
+
+    fixed = {
+        f.__name__: offline([ProgramSpec(0, "a", 1, f)]).fixed for f in (call, hasty, fickle, leaver, nested)
+    }
+    assert fixed == {"call": True, "hasty": False, "fickle": False, "leaver": False, "nested": False}
+
+
+def test_a_lost_call_is_an_internal_error(tmp_path):
+    made = plan(config(tmp_path))
+    made.offline = made.offline._replace(calls=made.offline.calls + 1)
+    with pytest.raises(RuleBroken, match="calls"):
+        execute(made)
+    assert not (made.folder / "summary.json").exists()
 
 
 def test_the_best_hits_count_what_programs_share_and_keep_nothing_else():
