@@ -153,7 +153,11 @@ class Batch:
                 self.query_tokens += request.tokens
                 self.hit_tokens += request.hit
         if request.limit != INF:
-            self.arm(request)
+            if self.unit == "step":
+                request.expire_at = at = self.g + ceil(request.limit - row.steps)
+                heappush(self.expiring, (at, request.number, request))
+            else:
+                self.arm(request)
         if self.tracks:
             self.scheduler.start(request.call, t)
         if self.record:

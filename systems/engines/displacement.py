@@ -85,8 +85,10 @@ def displace(batch: Batch) -> None:
     """Preempt what must go so that calls which outrank it fit into this step."""
     renewed = batch.renewed
     if not renewed:
-        if batch.n_waiting > 1 or not _fits(batch, batch.first()):
-            _displace(batch, batch.head(), renewed)
+        head = batch.first()
+        outranks = batch.worst_level > head.order[0]
+        if outranks and (batch.n_waiting > 1 or not _fits(batch, head)):
+            _displace(batch, head, renewed)
         return
     batch.renewed = []
     if batch.n_waiting and batch.running:

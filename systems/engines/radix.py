@@ -150,21 +150,23 @@ class RadixKV:
 
     def take(self, blocks: int) -> None:
         """Allocate ``blocks`` (at most ``free()``): plain ones first, then the oldest idle."""
-        if blocks <= self.plain:
-            self.plain -= blocks
+        plain = self.plain
+        if blocks <= plain:
+            self.plain = plain - blocks
             return
-        blocks -= self.plain
+        blocks -= plain
         self.plain = 0
         self.idle -= blocks
         self.evicted += blocks
         head = self.queue
         run = head.next
-        while 0 < run.n <= blocks:  # the queue's own end has none
-            blocks -= run.n
-            self._forget(run)
-            run = run.next
-        head.next = run  # what was before it is gone
-        run.prev = head
+        if run.n <= blocks:
+            while 0 < run.n <= blocks:  # the queue's own end has none
+                blocks -= run.n
+                self._forget(run)
+                run = run.next
+            head.next = run  # what was before it is gone
+            run.prev = head
         if blocks:
             run.n -= blocks
             if run.children:

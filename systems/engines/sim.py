@@ -98,17 +98,18 @@ class SimEngine(Batch):
     # -- one boundary and the step(s) behind it --------------------------------------
 
     def _boundary(self, until: float) -> None:
-        """Start of a step, and the step; several steps if they are pure decode."""
-        if self.renewed:
-            if self.n_waiting and self.tracks and self.next_due() <= self.t:
-                self._promote()
+        """Start of a step, and the step; several steps if they are pure decode.
+
+        The hottest code here: ``run_mixed`` and what is known already (how many
+        blocks, how many tokens) are written out, in local variables.
+        """
+        if self.n_waiting and self.tracks and self.next_due() <= self.t:
+            self._promote()
+        # The first entry may be of a call that moved or left; then nobody waits in a better level.
+        if self.renewed or (self.n_waiting and self.worst_level > self.waiting[0][0][0]):
             displace(self)
-        elif self.n_waiting:
-            if self.tracks and self.next_due() <= self.t:
-                self._promote()
-            if self.worst_level > self.first().order[0]:
-                displace(self)
         kv, partial, need = self.kv, self.partial, self.phase[self.g & 15]
+        budget = self.budget - self.n
         if partial is None:
             if need > kv.plain + kv.idle:
                 tight_step(self)
@@ -118,10 +119,9 @@ class SimEngine(Batch):
                 return
             if need:
                 kv.take(need)
-            budget = self.budget - self.n
             prefills: list[tuple[int, int]] = []
         else:
-            computed, budget = partial.computed, self.budget - self.n
+            computed = partial.computed
             chunk = partial.tokens - computed
             if chunk > budget:
                 chunk = budget
@@ -136,16 +136,26 @@ class SimEngine(Batch):
             budget -= chunk
         if budget > 0 and self.n_waiting:
             self._admit(budget, prefills)
-        if prefills:
-            self.run_mixed(prefills, self.n, self.ctx, self.running)
-            if self.completing:
-                self.start_decoding()
-        else:
+        if not prefills:
             self._decode(until, 0)
+            return
+        if self.record_steps:
+            self.run_mixed(prefills, self.n, self.ctx, self.running)
+        else:
+            n, ctx = self.n, self.ctx
+            dt = self.step_s(prefills, n, ctx)
+            self.block_s += (kv.total - kv.plain - kv.idle) * dt
+            self.t += dt
+            self.g += 1
+            self.ctx = ctx + n
+            if self.partial is not None and self.unit == "token":
+                self.arm(self.partial)
+        if self.completing:
+            self.start_decoding()
 
     def _admit(self, budget: int, prefills: list[tuple[int, int]]) -> None:
         """Admit waiting calls in order; stop at the first that does not fit."""
-        kv, waiting, running, seqs = self.kv, self.waiting, self.running, self.seqs
+        kv, running, seqs = self.kv, self.running, self.seqs
         while budget > 0 and self.n_waiting and len(running) < seqs:
             request = self.first()
             tokens = request.tokens
@@ -153,7 +163,7 @@ class SimEngine(Batch):
             path, hit, used = kv.match(request.ids, request.ends, cap)
             if cap + 1 - used > kv.plain + kv.idle:  # cap + 1 == blocks_for(tokens)
                 return
-            heappop(waiting)
+            heappop(self.waiting)
             self.n_waiting -= 1
             if path:
                 request.chain = kv.hold(path)
@@ -253,7 +263,7 @@ class SimEngine(Batch):
         if self.n_waiting:
             if self.tracks:
                 stop = min(stop, self.next_due())
-            if self.worst_level > self.first().order[0]:
+            if self.worst_level > self.waiting[0][0][0] and self.worst_level > self.first().order[0]:
                 k = 1  # it had room, and a running call took it: displacement goes on at each step
         if self.record_steps:
             k = 1

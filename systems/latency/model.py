@@ -75,10 +75,10 @@ class TableLatency:
         if not prefills:
             a, b, _ = self.decode_line(n_decode, sum_ctx)
             return on_grid(a + b * sum_ctx)
-        tokens, seconds = n_decode, 0.0
+        tokens, seconds, cells, news, knots = n_decode, 0.0, self._cells, self._new, self._cached
         for new, cached in prefills:
             tokens += new
-            k, kx, ky, kxy = self._cells[bisect_right(self._new, new)][bisect_right(self._cached, cached)]
+            k, kx, ky, kxy = cells[bisect_right(news, new)][bisect_right(knots, cached)]
             part = k + kx * new + (ky + kxy * new) * cached
             if part > 0.0:  # each term on the grid: their sum is exact, whatever its order
                 seconds += (part + _ROUND) - _ROUND
