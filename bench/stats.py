@@ -135,15 +135,3 @@ def jackknife(groups: int, statistic: Callable[[NDArray[np.int_]], float]) -> Es
         return Estimate(value, note=f"no interval (n {groups} < {2 * BATCHES})")
     kept = [np.delete(every, part) for part in batches(groups)]
     return _jackknife(value, np.array([statistic(k) for k in kept]))
-
-
-def slope(times: Array, values: Array) -> Estimate:
-    """Least-squares slope of ``values`` over ``times`` with a t interval."""
-    if times.size < 4:
-        return Estimate(math.nan, note="too short")
-    x = times - times.mean()
-    b = float((x * values).sum() / (x * x).sum())
-    rest = values - values.mean() - b * x
-    error = math.sqrt(float((rest * rest).sum()) / (times.size - 2) / float((x * x).sum()))
-    half = t_factor(times.size - 2) * error
-    return Estimate(b, b - half, b + half, "least squares")

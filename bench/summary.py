@@ -35,7 +35,8 @@ def measure(tables: Tables, context: Context) -> dict[str, Estimate]:
     window = metrics.throughput(tables.programs, tables.calls)
     calls = metrics.call_latency(tables.calls, order)
     groups: dict[str, Mapping[str, float | Estimate]] = {
-        "throughput": {**window, **metrics.throughput_spread(tables.programs, tables.calls)},
+        "throughput": window,
+        "measured": metrics.measured_rates(tables.programs, tables.calls),
         "program.response": metrics.program_latency(done),
         "program.s_per_token": metrics.seconds_per_token(done),
         **{f"call.{name}": numbers for name, numbers in calls.items()},

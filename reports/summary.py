@@ -90,12 +90,7 @@ def _lines(summary: Summary, value: Callable[[str], float | None]) -> list[tuple
         return estimate(summary["metrics"].get(name)).replace("\n", " ")
 
     return [
-        (
-            "throughput",
-            f"{e('throughput.programs_per_s')} programs/s, {e('throughput.calls_per_s')} calls/s, "
-            f"{e('throughput.output_tokens_per_s')} output tok/s over a busy window of "
-            f"{n('throughput.window_s')} s",
-        ),
+        ("throughput", _throughput(summary["metrics"], n("throughput.window_s"))),
         (
             "s per output token",
             f"mean of ratios {n('program.s_per_token.mean_of_ratios')}, "
@@ -132,6 +127,17 @@ def _lines(summary: Summary, value: Callable[[str], float | None]) -> list[tuple
     ]
 
 
+def _throughput(metrics: Mapping[str, Any], window: str) -> str:
+    def rates(group: str) -> str:
+        units = {"programs": "programs/s", "calls": "calls/s", "output_tokens": "output tok/s"}
+        texts = (f"{estimate(metrics.get(f'{group}.{k}_per_s'))} {unit}" for k, unit in units.items())
+        return ", ".join(texts).replace("\n", " ")
+
+    note = (metrics.get("measured.programs_per_s") or {}).get("note")
+    measured = f"in [.2 H, H] (H = last arrival): {rates('measured')}" + (f"; {note}" if note else "")
+    return f"{rates('throughput')} over a busy window of {window} s\n{measured}"
+
+
 def _programs(summary: Summary, share: str) -> str:
     text = f"{counts(summary['outcomes'])} ({share} finished), {summary['calls']:,} calls"
     for word in ("skipped", "repaired"):
@@ -142,13 +148,16 @@ def _programs(summary: Summary, share: str) -> str:
 
 
 def _trend(trend: Mapping[str, Any]) -> str:
-    slope = trend.get("slope_per_s")
-    if slope is None:
+    growth = trend.get("growth_per_s")
+    if growth is None:
         return str(trend["verdict"])
-    return (
-        f"{trend['verdict']}: backlog {slope:+.3g} programs per s in [.2 H, H], "
+    low, high = trend["growth_low"], trend["growth_high"]
+    text = (
+        f"{trend['verdict']}: backlog {growth:+.3g} [{low:+.3g}, {high:+.3g}] programs per s in [.2 H, H], "
         f"{percent(trend['completed_share'])} completed of those that arrived there"
     )
+    unclear = "; whether this rate can be sustained, more programs (--n) would tell"
+    return text + unclear if trend["verdict"] == "unclear" else text
 
 
 def kinds(rows: Mapping[str, Mapping[str, float]]) -> Table:

@@ -41,15 +41,37 @@ def test_throughput_over_the_busy_window(run):
     assert got["output_tokens_per_s"] == pytest.approx(tables.calls.output_tokens.sum() / (end - start))
 
 
-def test_throughput_intervals_hold_the_rates_and_cover_every_event(run):
+def test_the_measured_window_has_neither_ramp_up_nor_drain():
+    frame = programs([0.0, 4.0, 10.0], [9.0, 30.0, 40.0])
+    assert metrics.measured_window(frame) == (2.0, 10.0)
+    assert metrics.measured_window(frame.iloc[:0]) == (0.0, 0.0)
+
+
+def test_measured_rates_are_the_events_of_the_window_with_intervals(run):
     tables, _ = run
-    whole = metrics.throughput(tables.programs, tables.calls)
-    spread = metrics.throughput_spread(tables.programs, tables.calls)
-    for name in ("programs_per_s", "calls_per_s", "output_tokens_per_s"):
-        got = spread[name]
-        assert got.value == whole[name]
-        assert got.low < got.value < got.high
-        assert got.low + got.high == pytest.approx(2 * got.value)  # no event outside the spans
+    start, end = metrics.measured_window(tables.programs)
+    got = metrics.measured_rates(tables.programs, tables.calls)
+    inside = tables.calls[tables.calls.t_end.between(start, end)]
+    assert got["calls_per_s"].value == pytest.approx(len(inside) / (end - start))
+    assert got["output_tokens_per_s"].value == pytest.approx(inside.output_tokens.sum() / (end - start))
+    assert all(rate.low < rate.value < rate.high for rate in got.values())
+    few = tables.programs.iloc[:70]
+    short = metrics.measured_rates(few, tables.calls)["programs_per_s"]
+    assert math.isnan(short.low)
+    assert "64 are needed" in short.note
+    at_once = metrics.measured_rates(few.assign(t_arrive=0.0), tables.calls)["calls_per_s"]
+    assert (math.isnan(at_once.value), at_once.note) == (True, "all programs arrive at once")
+
+
+def test_measured_rates_cover_the_rate_of_a_steady_stream():
+    rng = np.random.default_rng(11)
+    calls = pd.DataFrame({"t_end": [0.0], "aborted": [False], "output_tokens": [1]})
+    covered = 0
+    for _ in range(100):
+        arrive = np.cumsum(rng.exponential(0.5, 700))
+        rate = metrics.measured_rates(programs(arrive, arrive + rng.exponential(20.0, 700)), calls)
+        covered += rate["programs_per_s"].low <= 2.0 <= rate["programs_per_s"].high
+    assert covered >= 88
 
 
 def test_seconds_per_token_both_ways():
@@ -92,14 +114,6 @@ def test_littles_law(run):
     assert metrics.in_system(tables.programs) == pytest.approx(x * cycle)
 
 
-def test_backlog_is_the_time_average():
-    frame = programs([0.0, 1.0, 2.0, 10.0], [4.0, 5.0, 6.0, 11.0])
-    times, means, share = metrics.backlog(frame, bins=4)
-    assert times[0] == pytest.approx(3.0)
-    assert means == pytest.approx([3.0, 1.5, 0.0, 0.0])
-    assert share == pytest.approx(3.0)
-
-
 def test_trend_tells_steady_from_growing():
     rng = np.random.default_rng(1)
     arrive = np.cumsum(rng.exponential(1.0, 400))
@@ -107,6 +121,50 @@ def test_trend_tells_steady_from_growing():
     late = np.maximum.accumulate(arrive[0] + 1.5 * np.arange(1, 401))
     assert metrics.trend(programs(arrive, late))["verdict"] == "growing"
     assert metrics.trend(programs(arrive[:20], late[:20]))["verdict"] == "too short"
+    assert metrics.trend(programs(np.zeros(100), late[:100]))["verdict"] == "too short"
+
+
+def test_growth_is_what_came_less_what_left():
+    arrive = np.arange(101.0)
+    frame = programs(arrive, np.where(arrive < 50, arrive + 10.5, 200.0))
+    got = metrics.trend(frame)
+    came, left = (np.sum((t >= 20) & (t <= 100)) for t in (frame.t_arrive, frame.t_end))
+    assert got["growth_per_s"] == pytest.approx((came - left) / 80)
+    assert got["completed_share"] == left / came
+
+
+def queue(rng, load, n=700, servers=8):
+    """Programs of a queue with ``servers`` servers: Poisson arrivals, exponential service."""
+    arrive = np.cumsum(rng.exponential(1.0, n))
+    work = rng.exponential(load * servers, n)
+    free, end = np.zeros(servers), np.empty(n)
+    for i in range(n):
+        k = int(free.argmin())
+        free[k] = end[i] = max(arrive[i], free[k]) + work[i]
+    return programs(arrive, end)
+
+
+@pytest.mark.parametrize(("load", "least", "most"), [(0.5, 0, 1), (0.8, 0, 1), (0.95, 0, 6), (1.4, 58, 60)])
+def test_a_long_memory_is_no_growth(load, least, most):
+    """The backlog of a busy queue wanders for long; only past saturation does it grow."""
+    rng = np.random.default_rng(12)
+    verdicts = [metrics.trend(queue(rng, load))["verdict"] for _ in range(60)]
+    assert least <= verdicts.count("growing") <= most
+    assert "growing" in verdicts or load < 1
+    assert "steady" in verdicts or load > 1
+
+
+def test_the_page_warns_of_growth_only(run):
+    tables, engines = run
+    arrive, n = tables.programs.t_arrive.to_numpy(), len(tables.programs)
+    tables.programs["t_end"] = arrive + 0.6 * (arrive - arrive[0]) + 1.0
+    growing = describe(tables, Context(engines, 1000))
+    assert growing["trend"]["verdict"] == "growing"
+    assert any("not sustained" in w for w in growing["warnings"])
+    tables.programs["t_end"] = arrive + np.where((np.arange(n) // 6) == 16, 1000.0, 1e-3)
+    unclear = describe(tables, Context(engines, 1000))
+    assert unclear["trend"]["verdict"] == "unclear"
+    assert unclear["warnings"] == []
 
 
 def test_crowded_levels_warn():

@@ -11,7 +11,6 @@ from bench.stats import (
     batch_ratio,
     batches,
     jackknife,
-    slope,
     t_interval,
     too_small,
 )
@@ -130,11 +129,3 @@ def test_jackknife_of_a_mean_is_the_batch_mean():
     values = np.random.default_rng(6).normal(size=160)
     got = jackknife(160, lambda keep: float(values[keep].mean()))
     assert got[:3] == pytest.approx(batch_mean(values)[:3])
-
-
-def test_slope_is_scipys():
-    x = np.arange(20.0)
-    y = 3 * x + np.random.default_rng(7).normal(size=20)
-    fit = reference.linregress(x, y)
-    half = reference.t.ppf(0.975, 18) * fit.stderr
-    assert slope(x, y)[:3] == pytest.approx((fit.slope, fit.slope - half, fit.slope + half))

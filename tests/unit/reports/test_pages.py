@@ -63,6 +63,26 @@ def test_a_summary_shows_skips_warnings_and_brackets():
     ]  # fmt: skip
 
 
+def test_throughput_has_both_windows_and_an_unclear_trend_a_note():
+    rates = {
+        f"{group}.{name}_per_s": {"value": value, "low": low, "high": 3.0, "note": note}
+        for group, value, low, note in (("throughput", 1.5, None, ""), ("measured", 2.0, 1.0, ""))
+        for name in ("programs", "calls", "output_tokens")
+    }
+    trend = {"verdict": "unclear", "growth_per_s": 0.1, "growth_low": -0.1, "growth_high": 0.3,
+             "completed_share": 0.95}  # fmt: skip
+    got = text(summary.render(page(metrics=rates, trend=trend)))
+    for word in (
+        "1.50 programs/s, 1.50 calls/s, 1.50 output tok/s over a busy window",
+        "(H = last arrival): 2 [1, 3] programs/s, 2 [1, 3] calls/s, 2 [1, 3] output tok/s",
+        "unclear: backlog +0.1 [-0.1, +0.3] programs per s",
+        "more programs (--n) would tell",
+    ):
+        assert word in got
+    rates["measured.programs_per_s"]["note"] = "no interval (9 programs end in it, 64 are needed)"
+    assert "64 are needed" in text(summary.render(page(metrics=rates)))
+
+
 def test_several_seeds_say_so():
     assert "seeds 1-3" in text(summary.render(page(seeds=[1, 2, 3])))
     assert "t over 3 seeds" in text(summary.render(page(seeds=[1, 2, 3])))
