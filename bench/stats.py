@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +20,9 @@ Array = NDArray[np.float64]
 BATCHES = 16
 FLOORS = {0.5: 10, 0.9: 64, 0.95: 130, 0.99: 662}
 """Least number of observations for a percentile (house rules of measuring, rule 9)."""
+TAIL = 0.95
+FEWEST = 2 * BATCHES
+"""Least number of programs for an interval inside a run, and for a high percentile of their calls."""
 VERDICT_SEEDS = 8
 WITHIN_RUN = "within-run, batch means"
 OVER_SEEDS = "t over seeds"
@@ -77,8 +80,8 @@ def batch_ratio(top: Array, bottom: Array) -> Estimate:
     if top.size == 0 or bottom.sum() == 0:
         return Estimate(math.nan, note="no data")
     value = float(top.sum() / bottom.sum())
-    if top.size < 2 * BATCHES:
-        return Estimate(value, note=f"no interval (n {top.size} < {2 * BATCHES})")
+    if top.size < FEWEST:
+        return Estimate(value, note=f"no interval (n {top.size} < {FEWEST})")
     parts = batches(top.size)
     tops = np.array([top[p].sum() for p in parts])
     bottoms = np.array([bottom[p].sum() for p in parts])
@@ -92,10 +95,16 @@ def _jackknife(value: float, without: Array) -> Estimate:
     return Estimate(value, value - half, value + half, WITHIN_RUN)
 
 
-def too_small(n: int, q: float) -> str:
-    """Why ``n`` observations do not give percentile ``q``; empty if they do."""
+def too_small(n: int, q: float, programs: int = FEWEST) -> str:
+    """Why ``n`` observations of so many ``programs`` do not give percentile ``q``; empty if they do.
+
+    Calls of one program resemble each other: the tail of few programs' calls is that of
+    the programs drawn, however many calls there are.
+    """
     floor = FLOORS.get(q, math.ceil(6.65 / -math.log(q)))
-    return f"n too small ({n} < {floor})" if n < floor else ""
+    if n < floor:
+        return f"n too small ({n} < {floor})"
+    return f"n too small ({programs} programs < {FEWEST})" if q >= TAIL and programs < FEWEST else ""
 
 
 def batch_quantile(groups: Sequence[Array], q: float) -> Estimate:
@@ -104,14 +113,15 @@ def batch_quantile(groups: Sequence[Array], q: float) -> Estimate:
     Interval: the spread of the empirical distribution at the percentile over
     batches of programs (a batch is one unit, so dependence inside a batch is
     kept), carried back to the values. Where that goes beyond the largest value the
-    data give no upper end: ``high`` is infinite. Below the floor: no number at all.
+    data give no upper end: ``high`` is infinite. Below the floors, of values and (for
+    p95 and above) of programs: no number at all.
     """
     values = np.sort(np.concatenate(groups)) if groups else np.empty(0)
-    if note := too_small(values.size, q):
+    if note := too_small(values.size, q, len(groups)):
         return Estimate(math.nan, note=note)
     value = float(np.quantile(values, q))
-    if len(groups) < 2 * BATCHES:
-        return Estimate(value, note=f"no interval ({len(groups)} programs < {2 * BATCHES})")
+    if len(groups) < FEWEST:
+        return Estimate(value, note=f"no interval ({len(groups)} programs < {FEWEST})")
     below = np.array([float((g <= value).sum()) for g in groups])
     sizes = np.array([float(g.size) for g in groups])
     half = _half_width(batch_ratio(below, sizes), q, values.size)
@@ -125,13 +135,3 @@ def _half_width(share: Estimate, q: float, n: int) -> float:
     """At least the binomial half width: a lucky set of batches is no certainty."""
     iid = t_factor(BATCHES - 1) * math.sqrt(q * (1 - q) / n)
     return max((share.high - share.low) / 2, iid)
-
-
-def jackknife(groups: int, statistic: Callable[[NDArray[np.int_]], float]) -> Estimate:
-    """Any statistic of arrival-ordered programs; ``statistic`` takes the indices kept."""
-    every = np.arange(groups)
-    value = statistic(every)
-    if groups < 2 * BATCHES:
-        return Estimate(value, note=f"no interval (n {groups} < {2 * BATCHES})")
-    kept = [np.delete(every, part) for part in batches(groups)]
-    return _jackknife(value, np.array([statistic(k) for k in kept]))

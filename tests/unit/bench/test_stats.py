@@ -10,7 +10,6 @@ from bench.stats import (
     batch_quantile,
     batch_ratio,
     batches,
-    jackknife,
     t_interval,
     too_small,
 )
@@ -117,15 +116,21 @@ def test_percentiles_have_floors(q, floor):
     assert "too small" in got.note
 
 
+def test_many_calls_of_few_programs_are_few():
+    groups = [np.arange(100.0)] * 31
+    for q in (0.95, 0.99):
+        got = batch_quantile(groups, q)
+        assert math.isnan(got.value)
+        assert got.note == "n too small (31 programs < 32)"
+    median = batch_quantile(groups, 0.5)
+    assert (median.value, median.note) == (49.5, "no interval (31 programs < 32)")
+    assert math.isnan(median.low)
+    assert batch_quantile([*groups, groups[0]], 0.99).low < batch_quantile([*groups, groups[0]], 0.99).value
+
+
 def test_small_runs_have_values_without_intervals():
     got = batch_mean(np.arange(5.0))
     assert got.value == 2.0
     assert math.isnan(got.low)
     assert "no interval" in got.note
     assert batch_mean(np.empty(0)).note == "no data"
-
-
-def test_jackknife_of_a_mean_is_the_batch_mean():
-    values = np.random.default_rng(6).normal(size=160)
-    got = jackknife(160, lambda keep: float(values[keep].mean()))
-    assert got[:3] == pytest.approx(batch_mean(values)[:3])
