@@ -24,6 +24,7 @@ from vocabulary import BLOCK, EngineConfig
 from workloads.arrivals import poisson, recorded
 from workloads.base import NothingLeft, ProgramSet, WorkloadError
 from workloads.load import load
+from workloads.overflow import exceeded
 
 T = TypeVar("T")
 
@@ -55,6 +56,7 @@ class Plan:
             "format": FORMAT,
             "code": code_digest(),
             "workload": self.programs.digest,
+            "programs": self.program_hash,
             "n": len(self.programs.programs),
             "seed": config.seed,
             "arrivals": self._arrivals(),
@@ -105,8 +107,12 @@ class Plan:
 
     @cached_property
     def program_hash(self) -> str:
-        """Of every program's identity and arrival: equal for every system (common random numbers)."""
-        digest = hashlib.sha256(self.programs.digest.encode())
+        """Of every program's identity and arrival: equal for every system (common random numbers).
+
+        What an overflow rule left out or cut, and at which length, is part of it.
+        """
+        changed = json.dumps([dict(self.programs.skipped), dict(self.programs.repaired)], sort_keys=True)
+        digest = hashlib.sha256(f"{self.programs.digest} {changed}\n".encode())
         for i, spec in enumerate(self.programs.programs):
             when = "" if self.times is None else repr(self.times[i])
             digest.update(f"{spec.index} {spec.kind} {spec.key} {when}\n".encode())
@@ -161,11 +167,9 @@ def plan(config: RunConfig) -> Plan:
     )
     latency = _explained(lambda: load_table(config.model, config.gpu))
     engine = _explained(lambda: engine_config(config, spec, latency))
-    try:
-        programs = load_programs(config, longest(engine))
-        enough(programs, config)
-    except (UsageError, InvalidRun) as error:
-        raise type(error)(f"{error}{_kv_hint(str(error), engine)}") from None
+    room, hint = longest(engine), _kv_hint(engine)
+    programs = load_programs(config, room, hint)
+    enough(programs, config, hint if exceeded(programs.skipped, room) else "")
     rate = None if config.concurrency is not None else _rate(config, programs)
     times = None if config.concurrency is not None else _times(config, programs, rate)
     return Plan(config, programs, times, rate, spec, engine, latency)
@@ -178,10 +182,10 @@ def _explained(make: Callable[[], T]) -> T:
         raise UsageError(str(error)) from None
 
 
-def _kv_hint(message: str, engine: EngineConfig) -> str:
-    """Readers know only a length; say where a short one comes from."""
+def _kv_hint(engine: EngineConfig) -> str:
+    """Readers know only a length; this says where a short one comes from."""
     room = longest(engine)
-    if room == engine.max_model_len or str(room) not in message:
+    if room == engine.max_model_len:
         return ""
     return f"; {room} tokens is what fits the KV cache of {engine.kv_blocks} blocks of {BLOCK} tokens"
 
@@ -197,10 +201,10 @@ def longest(engine: EngineConfig) -> int:
     return min(engine.max_model_len, engine.kv_blocks * BLOCK + 1)
 
 
-def load_programs(config: RunConfig, room: int = CONTEXT) -> ProgramSet:
+def load_programs(config: RunConfig, room: int = CONTEXT, hint: str = "") -> ProgramSet:
     """The programs of the workload, file or folder; calls have at most ``room`` tokens.
 
-    Raises UsageError or InvalidRun.
+    Raises UsageError or InvalidRun, with ``hint`` behind the line where ``room`` was too short.
     """
     try:
         return load(
@@ -214,10 +218,9 @@ def load_programs(config: RunConfig, room: int = CONTEXT) -> ProgramSet:
             fmt=config.format,
             closed=config.concurrency is not None,
         )
-    except NothingLeft as error:
-        raise InvalidRun(str(error)) from None
     except WorkloadError as error:
-        raise UsageError(str(error)) from None
+        kind = InvalidRun if isinstance(error, NothingLeft) else UsageError
+        raise kind(f"{error}{hint if error.limit is not None else ''}") from None
     except Exception as error:
         if ":" not in config.workload:
             raise
@@ -225,19 +228,19 @@ def load_programs(config: RunConfig, room: int = CONTEXT) -> ProgramSet:
         raise InvalidRun(line) from error
 
 
-def enough(programs: ProgramSet, config: RunConfig) -> None:
+def enough(programs: ProgramSet, config: RunConfig, hint: str = "") -> None:
     """Raises InvalidRun if nothing is left or too much was skipped, UsageError if a loop is too wide."""
     skipped = sum(programs.skipped.values())
     reasons = ", ".join(f"{count} x {reason}" for reason, count in programs.skipped.items())
     if not programs.programs:
         raise InvalidRun(
-            f"no program is left of {config.workload}" + (f": skipped {reasons}" if reasons else "")
+            f"no program is left of {config.workload}" + (f": skipped {reasons}{hint}" if reasons else "")
         )
     read = programs.read or len(programs.programs) + skipped
     if skipped > SKIPPED_SHARE * read:
         raise InvalidRun(
             f"{skipped} of {read} programs of {config.workload} are skipped ({reasons}): more than "
-            f"{SKIPPED_SHARE:.0%}, so the rest does not stand for it"
+            f"{SKIPPED_SHARE:.0%}, so the rest does not stand for it{hint}"
         )
     if config.concurrency is not None and config.concurrency > len(programs.programs):
         raise UsageError(

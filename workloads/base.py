@@ -86,7 +86,14 @@ class Reader(Protocol):
 
 
 class WorkloadError(ValueError):
-    """Bad workload input: what was wrong, where, and what would be right."""
+    """Bad workload input: what was wrong, where, and what would be right.
+
+    ``limit``: the context (tokens) that something did not fit, if that was what was wrong.
+    """
+
+    def __init__(self, message: str, limit: int | None = None) -> None:
+        super().__init__(message)
+        self.limit = limit
 
 
 class NothingLeft(WorkloadError):

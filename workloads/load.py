@@ -22,7 +22,7 @@ from workloads import readers
 from workloads.base import NothingLeft, ProgramSet, ProgramSpec, Reader, Workload, WorkloadError
 from workloads.files import Tally, digest
 from workloads.keys import key_of
-from workloads.overflow import RULES, fit_specs
+from workloads.overflow import RULES, exceeded, fit_specs
 from workloads.parameters import nearest
 from workloads.random_streams import Stream
 from workloads.replay import replay
@@ -127,7 +127,8 @@ def _generate(
         result.repaired.update(cuts.counts)
         result.where.update(skipped.where() | cuts.where())
         if not result.programs:
-            raise NothingLeft(f"{result.name}: no program is left: {skipped.text()}")
+            line = f"{result.name}: no program is left: {skipped.text()}"
+            raise NothingLeft(line, exceeded(skipped.counts, limit))
     return result
 
 
@@ -219,7 +220,8 @@ def _trace(
     result = reader.read(path, max_model_len=limit, on_overflow=rule)
     if not result.programs:
         reasons = "; ".join(f"{count} x {reason}" for reason, count in result.skipped.items())
-        raise NothingLeft(f"{path.name}: no program is left: {reasons or 'the file holds none'}")
+        line = f"{path.name}: no program is left: {reasons or 'the file holds none'}"
+        raise NothingLeft(line, exceeded(result.skipped, limit))
     if rate is not None or closed:
         result.programs = _drawn(result.programs, n or len(result.programs), seed)
         result.rate = rate

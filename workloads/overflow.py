@@ -6,6 +6,8 @@ first call that does not fit. Both are counted by reason.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from workloads.base import ProgramSpec, WorkloadError
 from workloads.dryrun import dry_run
 from workloads.files import Tally
@@ -21,6 +23,11 @@ def overflow_reason(limit: int) -> str:
     return f"prompt over the context of {limit} tokens"
 
 
+def exceeded(skipped: Mapping[str, int], limit: int) -> int | None:
+    """``limit`` if a program was skipped for it."""
+    return limit if overflow_reason(limit) in skipped else None
+
+
 def fit(script: Script, limit: int, rule: str, where: str, tally: Tally, cuts: Tally) -> Script | None:
     """``script`` under ``rule``; None if it is left out.
 
@@ -33,7 +40,8 @@ def fit(script: Script, limit: int, rule: str, where: str, tally: Tally, cuts: T
     if rule == "refuse":
         raise WorkloadError(
             f"{where}: a call of {longest} tokens (prompt + output) does not fit the context of {limit}; "
-            "choose --on-overflow skip or truncate, or a longer context"
+            "choose --on-overflow skip or truncate, or a longer context",
+            limit,
         )
     if rule == "truncate":
         cut = truncated(script, limit)

@@ -31,7 +31,7 @@ from workloads.block_hashes import SharedPrompts
 from workloads.files import Fields, Tally, parse_json, read_bytes
 from workloads.files import head as file_head
 from workloads.keys import key_of
-from workloads.overflow import fit
+from workloads.overflow import exceeded, fit
 from workloads.replay import replay_spec
 from workloads.script import CallOp, JoinOp, Op, Script, SpawnOp, ThinkOp, ToolOp
 from workloads.session import CallId
@@ -74,7 +74,8 @@ class WekaReader:
             if script is not None:
                 programs.append(replay_spec(len(programs), self.name, script, session.start))
         if not programs:
-            raise NothingLeft(f"{path.name}: no session is left: {skipped.text() or 'no .json file'}")
+            line = f"{path.name}: no session is left: {skipped.text() or 'no .json file'}"
+            raise NothingLeft(line, exceeded(skipped.counts, max_model_len))
         return ProgramSet(
             programs, path.name, "", {}, None, skipped.counts, repaired.counts,
             {**skipped.where(), **repaired.where()}, len(files),

@@ -58,6 +58,39 @@ def test_systems_share_their_programs(tmp_path):
     assert len(hashes) == 1
 
 
+async def growing(session):
+    """Four calls; the last two are longer than 1 000 tokens in every second program."""
+    for _ in range(4):
+        await session.call(new=200 + 100 * (session.program % 2), output=20)
+
+
+def test_what_the_overflow_rule_did_is_part_of_the_programs(tmp_path):
+    def made(rule, length):
+        knobs = {"engine.max_model_len": str(length)}
+        words = {"workload": "tests.unit.bench.test_run:growing", "on_overflow": rule, "n": 4}
+        return plan(config(tmp_path, **words, knobs=knobs))
+
+    cut = [made("truncate", length) for length in (1000, 700)]
+    whole = [made("truncate", length) for length in (2000, 3000)]
+    assert len({p.program_hash for p in (*cut, *whole)}) == 3
+    assert [len(p.programs.programs) for p in cut] == [4, 4]
+    assert whole[0].cell != whole[1].cell
+    assert made("refuse", 2000).program_hash == made("truncate", 2000).program_hash
+
+
+def test_a_short_kv_cache_is_named_where_it_is_the_reason(tmp_path):
+    words = {"workload": "tests.unit.bench.test_run:growing", "n": 4}
+    hint = r"1073 tokens is what fits the KV cache of 67 blocks"
+    for rule, error in (("refuse", UsageError), ("skip", InvalidRun)):
+        with pytest.raises(error, match=hint):
+            plan(config(tmp_path, **words, on_overflow=rule, knobs={"engine.kv_blocks": "67"}))
+    with pytest.raises(InvalidRun, match=r"no program is left.*is what fits"):
+        plan(config(tmp_path, **words, on_overflow="skip", knobs={"engine.kv_blocks": "20"}))
+    with pytest.raises(UsageError) as other:
+        plan(config(tmp_path, workload="chatbot:1073", knobs={"engine.kv_blocks": "67"}))
+    assert "KV cache" not in str(other.value)
+
+
 def test_a_guest_policy_is_addressed_by_its_source(tmp_path):
     spec = load_system("tests.unit.bench.test_run:Guest")
     assert list(guests(spec)) == ["tests.unit.bench.test_run:Guest"]
