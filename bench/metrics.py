@@ -49,7 +49,7 @@ def response(done: pd.DataFrame) -> Array:
 
 
 def outcomes(programs: pd.DataFrame) -> dict[str, int]:
-    """How many programs ended how: finished, abandoned, failed, censored."""
+    """How many programs ended how: finished or abandoned."""
     return {str(k): int(v) for k, v in programs.outcome.value_counts().sort_index().items() if v}
 
 

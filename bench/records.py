@@ -20,15 +20,16 @@ class ProgramRow:
     ``cp_*`` lie on the program's critical path as it really ran (at a join,
     the branch that ended last) and sum exactly: cp_wait_s + cp_prefill_s +
     cp_reprefill_s + cp_decode_s + cp_tool_s + cp_think_s + cp_overhead_s ==
-    t_end - t_arrive. The others sum over all calls. ``outcome`` is finished,
-    abandoned, failed, or censored (still running when the run was cut).
+    t_end - t_arrive. The others sum over all calls. A program ends when its last
+    thread ends, spawned ones included. ``outcome``: finished, or abandoned (its
+    client left); running until then.
     """
 
     program: int
     kind: str
     t_arrive: float
     t_end: float = INF
-    outcome: str = "censored"
+    outcome: str = "running"
     calls: int = 0
     threads: int = 1
     prompt_tokens: int = 0
@@ -63,7 +64,7 @@ class Sink(Protocol):
     """Takes rows as they are produced; a driver never keeps them."""
 
     def program(self, row: ProgramRow) -> None:
-        """A program that is over, or was cut."""
+        """A program that is over."""
 
     def call(self, row: Finished) -> None:
         """A finished or aborted call."""

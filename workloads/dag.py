@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from vocabulary import BLOCK, Segment
 from workloads.base import ProgramSpec
@@ -82,24 +81,12 @@ class ProgramDag:
         return round(_length(self.script, 1.0, 0.0))
 
     def critical_path_s(self, s_per_token: float) -> float:
-        """Seconds until the program's end if a token takes ``s_per_token`` and nothing queues.
+        """Seconds until the main thread's end if a token takes ``s_per_token`` and nothing queues.
 
         Tools and waits count; spawned coroutines do not: nobody waits for them.
+        (The program itself ends when they have ended, too.)
         """
         return _length(self.script, s_per_token, 1.0)
-
-    @cached_property
-    def remaining(self) -> dict[CallId, int]:
-        """Per call: the program's output tokens that are left when it is issued.
-
-        That is the total less the outputs of all calls issued before it in
-        dry-run order; the call itself is included.
-        """
-        left, result = self.total_output, {}
-        for call in self.calls:
-            result[call.thread, call.index] = left
-            left -= call.output_tokens
-        return result
 
     def optimal_hits(self, index: PrefixIndex | None = None) -> int:
         """Prompt tokens an infinite prefix cache would serve (whole 16-token blocks).

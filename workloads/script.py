@@ -145,15 +145,3 @@ def leading(context: Iterable[Segment], tokens: int) -> list[Segment]:
         kept.append(segment if length <= tokens else (segment[0], tokens))
         tokens -= length
     return kept
-
-
-def shared_tokens(a: Sequence[Segment], b: Sequence[Segment]) -> int:
-    """How many leading tokens two prompts share."""
-    total = 0
-    for x, y in zip(a, b, strict=False):
-        if x[0] != y[0]:
-            break
-        total += min(x[1], y[1])
-        if x[1] != y[1]:
-            break
-    return total

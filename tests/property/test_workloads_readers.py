@@ -14,7 +14,7 @@ from workloads.chatbot import WORKLOAD
 from workloads.dryrun import dry_run, dry_runs
 from workloads.load import load
 from workloads.own import export
-from workloads.script import CallOp, shared_tokens
+from workloads.script import CallOp
 
 SESSION = session(
     request(0, 130, 10),
@@ -27,6 +27,18 @@ odd = st.one_of(
     st.none(), st.booleans(), st.integers(-5, 300), st.floats(), st.text(max_size=3),
     st.just([]), st.just({}), st.just([1, 2]), st.just(1 << 70), st.just(1e300), st.just("subagent"),
 )  # fmt: skip
+
+
+def shared_tokens(a, b):
+    """How many leading tokens two prompts share."""
+    total = 0
+    for x, y in zip(a, b, strict=False):
+        if x[0] != y[0]:
+            break
+        total += min(x[1], y[1])
+        if x[1] != y[1]:
+            break
+    return total
 
 
 def places(value, path=()):

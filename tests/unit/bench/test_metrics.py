@@ -298,6 +298,6 @@ def test_calls_of_programs_that_gave_up_count():
 def test_no_finished_program_is_no_crash():
     sink, totals = memory(2)
     for row in sink.programs:
-        row.outcome = "failed"
+        row.outcome = "abandoned"
     got = describe(from_memory(sink), Context([totals], 10))
     assert got["metrics"]["program.response.mean"]["note"] == "no data"
