@@ -69,8 +69,9 @@ def main() -> None:
     bar = BARS_MB[arguments.workload]
     print(
         f"{arguments.workload} {arguments.scheduler}: {arguments.programs:,} programs, "
-        f"{result['calls']:,} calls, {result['cpu_s']:.1f} s CPU ({result['calls'] / result['cpu_s']:,.0f} calls/s with event log, "
-        f"{quiet:.0f} ns/turn), utilisation {result['utilisation']:.2f}, "
+        f"{result['calls']:,} calls, {result['cpu_s']:.1f} s CPU "
+        f"({result['calls'] / result['cpu_s']:,.0f} calls/s with event log, {quiet:.0f} ns/turn), "
+        f"utilisation {result['utilisation']:.2f}, "
         f"peak {result['peak_mb']:.0f} MB ({result['before_mb']:.0f} before the run; bar {bar})"
     )
     sys.exit(result["peak_mb"] > bar)

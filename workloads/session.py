@@ -66,19 +66,22 @@ class CallEffect(Effect, Body):
     def __init__(self, session: Session, output_tokens: int, model: str, output_id: int) -> None:
         self.session = session
         self.thread = session.thread
-        self.index = session.calls
-        session.calls += 1
+        self.index = index = session.calls
+        session.calls = index + 1
         self.parents = session.parents
-        self.segments = n = session.segments
         self.prompt_tokens = tokens = session.tokens
+        self.segments = n = session.segments
         self.output_id = output_id
         self.output_tokens = output_tokens
         self.model = model
-        if len(session.ids) > n:
+        ids = session.ids
+        if len(ids) > n:
             session.part()
-        self.ids, self.ends = session.ids, session.ends
-        self.ids.append(output_id)
-        self.ends.append(tokens + output_tokens)
+            ids = session.ids
+        ids.append(output_id)
+        self.ids = ids
+        self.ends = ends = session.ends
+        ends.append(tokens + output_tokens)
 
     def __await__(self) -> Generator[Effect, Any, Reply]:
         yield self
@@ -214,28 +217,33 @@ class Session:
         appends the reply, under a new id or ``output_id``, to the context.
         Raises ValueError on an empty prompt or an empty reply.
         """
+        made = self._made + 1
         if isinstance(new, int):
-            self._made += 1  # new_id and add, inlined: this runs once a call
-            if new > 0:
-                if len(self.ids) > self.segments:
+            if new > 0:  # new_id and add, inlined: this runs once a call
+                ids, n = self.ids, self.segments
+                if len(ids) > n:
                     self.part()
-                self.ids.append((self.key + self._made * _STRIDE) & _MASK)
-                self.tokens += new
-                self.ends.append(self.tokens)
-                self.segments += 1
+                    ids = self.ids
+                ids.append((self.key + made * _STRIDE) & _MASK)
+                self.tokens = tokens = self.tokens + new
+                self.ends.append(tokens)
+                self.segments = n + 1
             elif new < 0:
                 raise ValueError(f"segment length must not be negative, got {new}")
+            made += 1
         else:
             for segment in new:
                 self.add(segment)
+            made = self._made + 1  # ``new`` may have asked for ids
+        self._made = made
         if self.tokens < 1 or output < 1:
             raise ValueError(
                 f"a call needs a prompt and a reply of at least 1 token, got {self.tokens} "
                 f"and {output} (program {self.program}, thread {self.thread!r})"
             )
-        self._made += 1
-        fresh = (self.key + self._made * _STRIDE) & _MASK
-        return CallEffect(self, output, model, fresh if output_id is None else output_id)
+        if output_id is None:
+            output_id = (self.key + made * _STRIDE) & _MASK
+        return CallEffect(self, output, model, output_id)
 
     def replied(self, call: CallEffect) -> Reply:
         """Take the reply into the context; used by ``await`` and by drivers."""

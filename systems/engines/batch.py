@@ -104,15 +104,17 @@ class Batch:
                 f"the engine has {self.config.kv_blocks}"
             )
         slot = self.scheduler.arrive(call, snap, now)
-        if not self.calls and self.t < now:
+        calls, seq = self.calls, call.seq
+        if not calls and self.t < now:
             self.idle_s += now - self.t
             self.t = now
-        level, key, _ = slot
-        request = Request(call, body, Finished(call, self.id, now), slot)
-        self.calls[call.seq] = request
+        calls[seq] = request = Request(call, body, Finished(call, self.id, now), slot)
+        order = request.order
         if self.record:
-            self.decisions.append(_decision((now, self.id, call.seq, "arrive", level, key)))
-        self.enqueue(request)
+            self.decisions.append(_decision((now, self.id, seq, "arrive", order[0], order[1])))
+        self.pushed = pushed = self.pushed + 1  # enqueue, inlined
+        self.n_waiting += 1
+        heappush(self.waiting, (order, pushed, request))
 
     def abort(self, call: Call, now: float) -> Finished | None:
         """Take the call out at a boundary; None if it is not here (any more)."""

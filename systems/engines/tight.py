@@ -6,7 +6,7 @@ from heapq import heappush
 from typing import TYPE_CHECKING
 
 from systems.engines.request import RUNNING, Request
-from vocabulary import INF, blocks_for
+from vocabulary import BLOCK, INF, blocks_for
 
 if TYPE_CHECKING:
     from systems.engines.sim import SimEngine
@@ -36,7 +36,7 @@ def tight_step(engine: SimEngine) -> None:
 
 def _schedule_running(engine: SimEngine, prefills: list[tuple[int, int]]) -> dict[Request, int]:
     """Hand out tokens and blocks; returns the tokens of each scheduled call."""
-    budget = engine.config.max_num_batched_tokens
+    budget, g, kv = engine.budget, engine.g, engine.kv
     order = list(engine.running.values())
     given: dict[Request, int] = {}
     i = 0
@@ -44,11 +44,12 @@ def _schedule_running(engine: SimEngine, prefills: list[tuple[int, int]]) -> dic
         request = order[i]
         tokens = request.tokens
         if request.decoding:
-            want, computed = 1, tokens + engine.g - request.g0 - 1
+            want, need = 1, int((tokens + g - request.g0) % BLOCK == 1)  # its last token opens a block
         else:
-            want, computed = min(tokens - request.computed, budget), request.computed
-        need = blocks_for(computed + want) - blocks_for(computed)
-        while need > engine.kv.free() and request.state == RUNNING:
+            computed = request.computed
+            want = min(tokens - computed, budget)
+            need = blocks_for(computed + want) - blocks_for(computed)
+        while need > kv.plain + kv.idle and request.state == RUNNING:
             victim = engine.worst()
             at = order.index(victim)
             del order[at]
@@ -58,7 +59,7 @@ def _schedule_running(engine: SimEngine, prefills: list[tuple[int, int]]) -> dic
         if request.state != RUNNING:
             break
         if need:
-            engine.kv.take(need)
+            kv.take(need)
         if not request.decoding:
             engine.schedule_chunk(request, want, prefills)
         given[request] = want
