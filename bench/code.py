@@ -14,7 +14,7 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parent.parent
 _DECIDING = (
     "vocabulary.py", "workloads", "systems", "bench/drivers", "bench/records.py",
-    "bench/metrics.py", "bench/stats.py", "bench/summary.py", "bench/offline.py",
+    "bench/metrics.py", "bench/stats.py", "bench/summary.py", "bench/offline.py", "bench/traps.py",
 )  # fmt: skip
 _KINDS = {".py", ".toml", ".json"}
 

@@ -30,7 +30,6 @@ WARM_UP = 0.2
 """Share of the arrivals' horizon before the measured window."""
 MEASURED = 64
 """Fewer programs give no rates with intervals and no trend: 4 in each of 16 spans."""
-CROWDED = 0.9
 COMPLETE = 0.98
 
 Numbers = dict[str, float]
@@ -248,25 +247,9 @@ def utilisation(engines: Sequence[Mapping[str, float]], window: float, kv_blocks
 
 
 def level_occupancy(calls: pd.DataFrame) -> dict[str, float]:
-    """Share of calls by the level in which they ended."""
-    shares = calls.level.value_counts(normalize=True).sort_index()
+    """Share of the finished calls by the level in which they finished."""
+    shares = calls[~calls.aborted].level.value_counts(normalize=True).sort_index()
     return {str(level): float(share) for level, share in shares.items()}
-
-
-def crowded(occupancy: Mapping[str, float], levels: int) -> str:
-    """A warning if a policy with several levels used only one; empty if all is well.
-
-    Bounds out of range turn every policy into FCFS plus overhead, silently.
-    """
-    if levels < 2 or not occupancy:
-        return ""
-    level = max(occupancy, key=lambda k: occupancy[k])
-    if occupancy[level] <= CROWDED:
-        return ""
-    return (
-        f"{occupancy[level]:.0%} of calls ended in level {level}: the scheduler's bounds do not span this "
-        "load, so it acts almost like FCFS; compare its bounds with the programs' service"
-    )
 
 
 def trend(programs: pd.DataFrame) -> dict[str, object]:

@@ -23,6 +23,7 @@ from bench.plan import Plan, check_fit, plan
 from bench.records import RunEnd, Sink
 from bench.summary import Context, describe, pool
 from bench.tables import FORMAT, TABLES
+from bench.traps import quantum_below_recompute
 from workloads.base import ProgramSpec
 from workloads.dryrun import dry_run
 
@@ -244,13 +245,18 @@ def engine_class(name: str) -> Any:
 
 
 def _numbers(plan: Plan, end: RunEnd) -> dict[str, Any]:
-    tables = read_tables(plan.folder)
+    tables, facts = read_tables(plan.folder), plan.offline
+    knobs: dict[str, Any] = dict(plan.spec.scheduler_knobs)
+    trap = quantum_below_recompute(
+        max(0, facts.longest - 1), knobs, plan.spec.unit, plan.engine.max_num_batched_tokens, plan.latency
+    )
     context = Context(
         engines=end.engines,
         kv_blocks=plan.engine.kv_blocks,
-        levels=len(dict(plan.spec.scheduler_knobs).get("bounds", ())) + 1,  # type: ignore[arg-type]
-        optimum=plan.offline.optimum if plan.offline.calls else math.nan,
+        levels=len(knobs.get("bounds", ())) + 1,
+        optimum=facts.optimum if facts.calls else math.nan,
         closed_loop=plan.config.concurrency is not None,
+        warnings=(trap,),
     )
-    check(tables, end.engines, plan.offline)
+    check(tables, end.engines, facts)
     return describe(tables, context)

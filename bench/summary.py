@@ -10,6 +10,7 @@ from typing import Any
 from bench import metrics
 from bench.eventlog import Tables
 from bench.stats import VERDICT_SEEDS, Estimate, t_interval
+from bench.traps import crowded
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Context:
 
     ``engines``: each engine's totals. ``optimum``: prefix hit rate an
     infinite cache would reach (share of prompt tokens). ``levels``: queues of
-    the scheduler, 1 where it has only one.
+    the scheduler, 1 where it has only one. ``warnings``: about the settings.
     """
 
     engines: Sequence[Mapping[str, float]]
@@ -26,6 +27,7 @@ class Context:
     levels: int = 1
     optimum: float = math.nan
     closed_loop: bool = False
+    warnings: Sequence[str] = ()
 
 
 def measure(tables: Tables, context: Context) -> dict[str, Estimate]:
@@ -74,7 +76,7 @@ def describe(tables: Tables, context: Context) -> dict[str, Any]:
     """The part of the summary that is a pure function of the event log."""
     levels = metrics.level_occupancy(tables.calls)
     trend = {"verdict": "closed loop"} if context.closed_loop else metrics.trend(tables.programs)
-    warnings = [metrics.crowded(levels, context.levels)]
+    warnings = [*context.warnings, crowded(levels, context.levels)]
     if trend["verdict"] == "growing":
         warnings.append(
             "the backlog grows: this rate is not sustained, so latencies depend on the number of programs"
@@ -85,6 +87,7 @@ def describe(tables: Tables, context: Context) -> dict[str, Any]:
         "metrics": {name: estimate._asdict() for name, estimate in measure(tables, context).items()},
         "kinds": kinds(tables),
         "levels": levels,
+        "queues": context.levels,
         "trend": trend,
         "warnings": [w for w in warnings if w],
         "engines": [dict(e) for e in context.engines],
@@ -105,10 +108,17 @@ def pool(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "outcomes": outcomes,
         "calls": sum(s["calls"] for s in summaries),
         "metrics": pooled,
+        "levels": _mean_shares([s["levels"] for s in summaries]),
+        "queues": summaries[0]["queues"],
         "trend": {"verdict": ", ".join(dict.fromkeys(str(s["trend"]["verdict"]) for s in summaries))},
         "warnings": list(dict.fromkeys(w for s in summaries for w in s["warnings"]))
         + ([f"exploratory: verdicts need at least {VERDICT_SEEDS} seeds"] if few else []),
     }
+
+
+def _mean_shares(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    levels = sorted({level for part in parts for level in part}, key=int)
+    return {level: math.fsum(part.get(level, 0.0) for part in parts) / len(parts) for level in levels}
 
 
 def _over_seeds(parts: Sequence[Mapping[str, Any]]) -> Estimate:

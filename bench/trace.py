@@ -40,6 +40,8 @@ def stats(programs: ProgramSet) -> dict[str, Any]:
     hits = walk(programs.programs, lambda dag: _collect(dag, values))
     arrays = {name: np.asarray(v, dtype=np.float64) for name, v in values.items()}
     prompt = int(arrays["prompt tokens per call"].sum())
+    left_out = sum(programs.skipped.values())
+    caveat = {"caveat": f"{left_out} skipped, so the longest sessions may be missing" if left_out else ""}
     return {
         "name": programs.name,
         "digest": programs.digest,
@@ -53,8 +55,8 @@ def stats(programs: ProgramSet) -> dict[str, Any]:
         "distributions": {name: describe(v) for name, v in arrays.items() if v.size},
         "prefix": {"optimum": hits / prompt if prompt else None, "hit_tokens": hits, "prompt_tokens": prompt},
         "residual_life": [
-            residual_life(arrays["output tokens per program"], "output tokens"),
-            residual_life(arrays["calls per program"], "calls"),
+            residual_life(arrays["output tokens per program"], "output tokens") | caveat,
+            residual_life(arrays["calls per program"], "calls") | caveat,
         ],
     }
 

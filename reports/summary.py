@@ -75,7 +75,8 @@ def numbers(summary: Summary) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for label, text in _lines(summary, value):
-        table.add_row(label, escape(text))
+        if text:
+            table.add_row(label, escape(text))
     return table
 
 
@@ -85,9 +86,6 @@ def _lines(summary: Summary, value: Callable[[str], float | None]) -> list[tuple
 
     def p(name: str) -> str:
         return percent(value(name))
-
-    def e(name: str) -> str:
-        return estimate(summary["metrics"].get(name)).replace("\n", " ")
 
     return [
         ("throughput", _throughput(summary["metrics"], n("throughput.window_s"))),
@@ -117,6 +115,7 @@ def _lines(summary: Summary, value: Callable[[str], float | None]) -> list[tuple
             f"displaced {n('preemptions.displaced')}, evicted {n('preemptions.evicted')}; "
             f"demotions {n('preemptions.demotions')}, promotions {n('preemptions.promotions')}",
         ),
+        ("levels", _levels(summary)),
         (
             "utilisation",
             f"engines busy {p('utilisation.busy')} of the window, KV in use {p('utilisation.kv')}; "
@@ -125,6 +124,14 @@ def _lines(summary: Summary, value: Callable[[str], float | None]) -> list[tuple
         ("programs", _programs(summary, p("system.finished_share"))),
         ("trend", _trend(summary["trend"])),
     ]
+
+
+def _levels(summary: Summary) -> str:
+    """Where calls finished; nothing for a scheduler with one queue."""
+    levels = summary.get("levels") or {}
+    if len(levels) < 2 and summary.get("queues", 1) < 2:
+        return ""
+    return "calls finished in level " + ", ".join(f"{k}: {percent(share)}" for k, share in levels.items())
 
 
 def _throughput(metrics: Mapping[str, Any], window: str) -> str:

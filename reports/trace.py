@@ -50,7 +50,8 @@ def _prefixes(prefix: Mapping[str, float]) -> Text:
 def residual_life(table: Mapping[str, Any]) -> RenderableType:
     """Mean residual life: what is left, on average, of a program that got this far."""
     rows: Sequence[Mapping[str, float]] = table["rows"]
-    title = f"mean residual life of a program's {table['quantity']}: {table['verdict']}"
+    caveat = f" ({table['caveat']})" if table.get("caveat") else ""
+    title = f"mean residual life of a program's {table['quantity']}: {table['verdict']}{caveat}"
     grid = Table(box=None, pad_edge=False)
     for name in ("already received", "programs left", "mean left", "ends before next row"):
         grid.add_column(name, justify="right")

@@ -167,10 +167,12 @@ def test_the_page_warns_of_growth_only(run):
     assert unclear["warnings"] == []
 
 
-def test_crowded_levels_warn():
-    assert "acts almost like FCFS" in metrics.crowded({"0": 0.95, "1": 0.05}, 8)
-    assert metrics.crowded({"0": 1.0}, 1) == ""
-    assert metrics.crowded({"0": 0.5, "1": 0.5}, 8) == ""
+def test_levels_are_those_of_finished_calls(run):
+    tables, _ = run
+    tables.calls.loc[tables.calls.level == 2, "aborted"] = True
+    got = metrics.level_occupancy(tables.calls)
+    assert list(got) == ["0", "1"]
+    assert sum(got.values()) == pytest.approx(1.0)
 
 
 def test_sum_rules_hold_on_consistent_rows(run):
@@ -267,6 +269,7 @@ def test_several_seeds_are_pooled_with_t_intervals():
     assert mean["value"] == pytest.approx(np.mean(values))
     assert mean["method"] == "t over seeds"
     assert got["outcomes"] == {"finished": 800}
+    assert got["levels"]["1"] == pytest.approx(np.mean([p["levels"]["1"] for p in parts]))
     assert any("exploratory" in w for w in got["warnings"])
     assert math.isnan(got["metrics"]["program.response.p99"]["value"])
 

@@ -34,6 +34,14 @@ def test_residual_life_rows():
 def test_stats_of_a_workload():
     got = stats(load_programs(RunConfig("", "mcts", n=20)))
     assert got["programs"] == 20
+    assert {table["caveat"] for table in got["residual_life"]} == {""}
     assert got["calls"] == got["distributions"]["output tokens per call"]["n"]
     assert 0.9 < got["prefix"]["optimum"] < 1
     assert got["distributions"]["calls per program"]["p50"] > 20
+
+
+def test_skipped_programs_are_a_caveat_of_residual_life():
+    programs = load_programs(RunConfig("", "mcts", n=20))
+    programs.skipped = {"prompt over the context": 2, "broken JSON": 1}
+    for table in stats(programs)["residual_life"]:
+        assert table["caveat"] == "3 skipped, so the longest sessions may be missing"

@@ -83,6 +83,12 @@ def test_throughput_has_both_windows_and_an_unclear_trend_a_note():
     assert "64 are needed" in text(summary.render(page(metrics=rates)))
 
 
+def test_levels_are_shown_where_there_are_several():
+    assert "level 0: 75.0%, 2: 25.0%" in text(summary.render(page(levels={"0": 0.75, "2": 0.25})))
+    assert "level 0: 100.0%" in text(summary.render(page(levels={"0": 1.0}, queues=8)))
+    assert "levels" not in text(summary.render(page(levels={"0": 1.0}, queues=1)))
+
+
 def test_several_seeds_say_so():
     assert "seeds 1-3" in text(summary.render(page(seeds=[1, 2, 3])))
     assert "t over 3 seeds" in text(summary.render(page(seeds=[1, 2, 3])))
@@ -120,3 +126,5 @@ def test_residual_life_tables():
     got = text(trace.residual_life(table))
     assert "mean residual life of a program's calls: rises" in got
     assert "0 10 5.50 25.0%" in got
+    table["caveat"] = "3 skipped, so the longest sessions may be missing"
+    assert "calls: rises (3 skipped, so the longest sessions" in text(trace.residual_life(table))

@@ -1,0 +1,59 @@
+"""Settings under which a policy silently becomes another one: a warning each, empty if all is well."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from systems.protocols import LatencyModel
+
+CROWDED = 0.9
+"""Share of calls in one level from which on the levels tell nothing apart."""
+
+
+def crowded(occupancy: Mapping[str, float], levels: int) -> str:
+    """A policy with several levels used only one: with bounds out of range it is FCFS plus overhead.
+
+    ``occupancy``: share of calls by the level in which they finished.
+    """
+    if levels < 2 or not occupancy:
+        return ""
+    level = max(occupancy, key=lambda k: occupancy[k])
+    if occupancy[level] <= CROWDED:
+        return ""
+    return (
+        f"{occupancy[level]:.0%} of calls finished in level {level}: the scheduler's bounds do not span this "
+        "load, so it acts almost like FCFS; compare its bounds with the programs' service"
+    )
+
+
+def quantum_below_recompute(
+    context: int, knobs: Mapping[str, object], unit: str, batch_tokens: int, latency: LatencyModel
+) -> str:
+    """The first quantum is used up by computing a preempted call's KV again, before it makes a new token.
+
+    ``context``: the longest one (tokens), computed in chunks of ``batch_tokens``; ``knobs``
+    and ``unit`` are the scheduler's. Such a call sinks without having moved.
+    """
+    found = knobs.get("quanta")
+    quanta: Sequence[float] = found if isinstance(found, tuple) else ()
+    first = next((i for i, quantum in enumerate(quanta) if math.isfinite(quantum)), None)
+    if first is None or knobs.get("beta") == 0.0:
+        return ""
+    service = reprefill(context, unit, batch_tokens, latency)
+    if service < quanta[first]:
+        return ""
+    units = {"step": "steps", "token": "tokens", "s": "s"}[unit]
+    return (
+        f"computing the longest context ({context:,} tokens) again takes {service:,.6g} {units}, and "
+        f"scheduler.quanta[{first}] is {quanta[first]:,.6g}: preempted, a call of that length is demoted "
+        "before it makes a token; raise scheduler.quanta (and bounds) or engine.max_num_batched_tokens"
+    )
+
+
+def reprefill(context: int, unit: str, batch_tokens: int, latency: LatencyModel) -> float:
+    """Service, in the scheduler's unit, that computing ``context`` tokens alone takes."""
+    if unit == "token":
+        return float(context)
+    chunks = [(min(batch_tokens, context - done), done) for done in range(0, context, batch_tokens)]
+    return float(len(chunks)) if unit == "step" else sum(latency.step([chunk], 0, 0) for chunk in chunks)
