@@ -279,11 +279,29 @@ def trend(programs: pd.DataFrame) -> dict[str, object]:
     }
 
 
-def in_system(programs: pd.DataFrame) -> float:
-    """Time average of programs in the system over the busy window."""
-    start, end = busy_window(programs)
-    stay = programs.t_end - programs.t_arrive
-    return _ratio(float(stay[np.isfinite(stay)].sum()), end - start)
+def in_system(programs: pd.DataFrame, window: tuple[float, float]) -> float:
+    """Time average of programs in the system over a window (s)."""
+    start, end = window
+    stay = programs.t_end.clip(upper=end) - programs.t_arrive.clip(lower=start)
+    return _ratio(float(stay.clip(lower=0.0).sum()), end - start)
+
+
+def littles_law(programs: pd.DataFrame) -> Numbers:
+    """N = X R in the measured window: programs in the system against throughput times response.
+
+    N is a time average; X counts the programs that end in the window and R is their mean
+    response, so the sides agree only as far as the window is long and the load even.
+    """
+    start, end = window = measured_window(programs)
+    gone = programs[programs.t_end.between(start, end)]
+    rate = _ratio(float(len(gone)), end - start)
+    mean = float((gone.t_end - gone.t_arrive).mean()) if len(gone) else math.nan
+    return {
+        "programs": in_system(programs, window),
+        "programs_per_s": rate,
+        "response_s": mean,
+        "product": rate * mean,
+    }
 
 
 def _sum(engines: Sequence[Mapping[str, float]], key: str) -> float:

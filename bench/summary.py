@@ -47,8 +47,9 @@ def measure(tables: Tables, context: Context) -> dict[str, Estimate]:
         "kv": metrics.kv_hits(tables.calls, context.engines) | {"optimum": context.optimum},
         "preemptions": metrics.preemptions(tables.calls, tables.decisions),
         "utilisation": metrics.utilisation(context.engines, window["window_s"], context.kv_blocks),
+        "littles_law": metrics.littles_law(tables.programs),
         "system": {
-            "mean_programs": metrics.in_system(tables.programs),
+            "mean_programs": metrics.in_system(tables.programs, metrics.busy_window(tables.programs)),
             "finished_share": len(done) / max(1, len(tables.programs)),
         },
     }

@@ -123,6 +123,7 @@ def _lines(summary: Summary, value: Callable[[str], float | None]) -> list[tuple
         ),
         ("programs", _programs(summary, p("system.finished_share"))),
         ("trend", _trend(summary["trend"])),
+        ("Little's law", _littles_law(n) if summary["trend"]["verdict"] == "closed loop" else ""),
     ]
 
 
@@ -143,6 +144,14 @@ def _throughput(metrics: Mapping[str, Any], window: str) -> str:
     note = (metrics.get("measured.programs_per_s") or {}).get("note")
     measured = f"in [.2 H, H] (H = last arrival): {rates('measured')}" + (f"; {note}" if note else "")
     return f"{rates('throughput')} over a busy window of {window} s\n{measured}"
+
+
+def _littles_law(n: Callable[[str], str]) -> str:
+    """Both sides of N = X R; a closed loop must hold its number of programs."""
+    return (
+        f"{n('littles_law.programs')} programs in the system; {n('littles_law.programs_per_s')} programs/s x "
+        f"{n('littles_law.response_s')} s = {n('littles_law.product')}, in [.2 H, H]"
+    )
 
 
 def _programs(summary: Summary, share: str) -> str:

@@ -111,7 +111,33 @@ def test_littles_law(run):
     tables, _ = run
     x = metrics.throughput(tables.programs, tables.calls)["programs_per_s"]
     cycle = metrics.response(metrics.finished(tables.programs)).mean()
-    assert metrics.in_system(tables.programs) == pytest.approx(x * cycle)
+    busy = metrics.busy_window(tables.programs)
+    assert metrics.in_system(tables.programs, busy) == pytest.approx(x * cycle)
+
+
+def test_programs_in_the_system_by_hand():
+    frame = programs([0.0, 1.0, 2.0, 10.0], [4.0, 5.0, math.inf, 11.0])
+    assert metrics.in_system(frame, (3.0, 5.0)) == pytest.approx((1 + 2 + 2) / 2)
+    got = metrics.littles_law(frame)  # [2, 10]: ends at 4 and 5, after 4 s each
+    assert got == pytest.approx(
+        {"programs": (2 + 3 + 8) / 8, "programs_per_s": 2 / 8, "response_s": 4.0, "product": 1.0}
+    )
+
+
+def test_littles_law_holds_two_numbers_against_each_other():
+    """Eight at a time: N is 8, X R agrees but for the edges, and a lost program would show."""
+    rng = np.random.default_rng(13)
+    free, rows = np.zeros(8), []
+    for _ in range(2000):
+        k = int(free.argmin())
+        rows.append((free[k], free[k] + rng.exponential(5.0)))
+        free[k] = rows[-1][1]
+    frame = programs(*zip(*rows, strict=True))
+    got = metrics.littles_law(frame)
+    assert got["programs"] == pytest.approx(8.0, rel=1e-9)
+    assert got["product"] == pytest.approx(8.0, rel=0.02)
+    assert metrics.littles_law(frame.iloc[:1600])["programs"] == pytest.approx(8.0, rel=1e-9)
+    assert metrics.littles_law(frame.drop(index=range(900, 1000)))["programs"] < 7.8
 
 
 def test_trend_tells_steady_from_growing():

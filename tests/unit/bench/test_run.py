@@ -152,6 +152,9 @@ def test_closed_loop_keeps_n_programs(tmp_path):
         peak = max(peak, level)
     assert peak == 3
     assert result.summary["trend"]["verdict"] == "closed loop"
+    sides = {k: result.summary["metrics"][f"littles_law.{k}"]["value"] for k in ("programs", "product")}
+    assert sides["programs"] == pytest.approx(3.0, rel=1e-9)
+    assert sides["product"] == pytest.approx(3.0, rel=0.3)
 
 
 def test_a_program_that_raises_is_an_invalid_run(tmp_path):

@@ -89,6 +89,14 @@ def test_levels_are_shown_where_there_are_several():
     assert "levels" not in text(summary.render(page(levels={"0": 1.0}, queues=1)))
 
 
+def test_a_closed_loop_shows_both_sides_of_littles_law():
+    numbers = {"programs": 3.0, "programs_per_s": 0.5, "response_s": 5.8, "product": 2.9}
+    metrics = {f"littles_law.{k}": {"value": v} for k, v in numbers.items()}
+    line = "3 programs in the system; 0.5 programs/s x 5.80 s = 2.90, in [.2 H, H]"
+    assert line in text(summary.render(page(metrics=metrics, trend={"verdict": "closed loop"})))
+    assert "Little" not in text(summary.render(page(metrics=metrics)))
+
+
 def test_several_seeds_say_so():
     assert "seeds 1-3" in text(summary.render(page(seeds=[1, 2, 3])))
     assert "t over 3 seeds" in text(summary.render(page(seeds=[1, 2, 3])))
