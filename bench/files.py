@@ -8,6 +8,7 @@ import fcntl
 import json
 import math
 import os
+import platform
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any
 
 from bench.errors import MissingError
 
+WRITER = "writer.pid"
+"""Process and machine of who writes a folder, while it does."""
 PROBE = 1 << 20
 """Bytes written and removed again to learn that the folder takes data."""
 
@@ -87,18 +90,78 @@ def ready(folder: Path, need: int) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder for one writer; the lock goes with the process, however it ends.
+    """Hold the folder for one writer. Raises MissingError naming the process that holds it.
 
-    Raises MissingError if another process writes there.
+    The folder itself is locked by the kernel, which lets go when the process ends, however
+    it ends; ``writer.pid`` tells others who it is. Where the file system has no locks, that
+    file alone decides, as well as it can: one whose process is gone (kill -9) is taken over.
     """
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise MissingError(f"another bench process is writing {folder}; wait for it to finish") from None
-        except OSError:  # a file system without locks: the run itself is still safe
-            pass
-        yield
+            _sign(folder, alone=_lock(handle, folder))
+        except OSError as error:
+            raise explain(error, folder) from None
+        try:
+            yield
+        finally:
+            (folder / WRITER).unlink(missing_ok=True)
     finally:
         os.close(handle)
+
+
+def _lock(handle: int, folder: Path) -> bool:
+    """Whether the kernel now holds the folder for us; False where it cannot. Raises MissingError."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise _taken(folder) from None
+    except OSError:
+        return False
+    return True
+
+
+def _sign(folder: Path, alone: bool) -> None:
+    """Create ``writer.pid``. ``alone``: we hold the lock, so one that is there is left over."""
+    path = folder / WRITER
+    for _ in range(2):
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(f"{os.getpid()} {platform.node()}")
+            return
+        except FileExistsError:
+            if not alone and _alive(path):
+                raise _taken(folder) from None
+            path.unlink(missing_ok=True)
+    raise _taken(folder)
+
+
+def _alive(path: Path) -> bool:
+    """Whether the process that signed may still run; one of another machine may."""
+    pid, _, node = _signature(path).partition(" ")
+    if node != platform.node() or not pid.isdigit():
+        return bool(node)
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _signature(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def _taken(folder: Path) -> MissingError:
+    pid, _, node = _signature(folder / WRITER).partition(" ")
+    where = f" on {node}" if node and node != platform.node() else ""
+    who = f" (pid {pid}{where})" if pid else ""
+    return MissingError(
+        f"another bench run{who} is writing this cell, {folder}: wait for it to finish, or stop it; "
+        "the same command then goes on from here"
+    )

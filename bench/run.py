@@ -150,8 +150,8 @@ def _clear(folder: Path) -> None:
     (folder / "summary.json").unlink(missing_ok=True)
     for name in ["manifest.json", *(f"{table}.parquet" for table in TABLES)]:
         (folder / name).unlink(missing_ok=True)
-    for part in folder.glob("*.part"):
-        part.unlink()
+    for part in folder.glob("*.part"):  # nobody else writes here (``locked``), but may try the folder
+        part.unlink(missing_ok=True)
 
 
 def _logged(plan: Plan, progress: Progress | None) -> tuple[RunEnd, str]:

@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 
@@ -165,7 +166,10 @@ def test_a_program_that_raises_is_an_invalid_run(tmp_path):
 def test_a_second_writer_is_refused(tmp_path):
     made = plan(config(tmp_path))
     made.folder.mkdir(parents=True)
-    with locked(made.folder), pytest.raises(MissingError, match="another bench process"):
+    with (
+        locked(made.folder),
+        pytest.raises(MissingError, match=rf"another bench run \(pid {os.getpid()}\) is writing this cell"),
+    ):
         execute(made)
 
 
