@@ -21,7 +21,7 @@ from systems.process_table import ProcessTable
 from systems.protocols import Engine, Router
 from vocabulary import GRID, INF, Call, Finished, Usage, on_grid
 from workloads.base import ProgramSpec
-from workloads.session import CallEffect, TimedOut
+from workloads.session import CallEffect, TimedOut, ToolEffect
 
 __all__ = ["ProgramError", "drive"]
 
@@ -110,17 +110,18 @@ class VirtualDriver(Effects):
         return RunEnd(self.now, self.programs, self.calls, [e.stats() for e in self.engines])
 
     def _one_engine(self, engine: Engine) -> None:
-        """The loop of ``_many_engines`` where results need no place among the events."""
-        events, clock, advance = self.events, engine.clock, engine.advance
+        """The loop of ``_many_engines`` where results need no place among the events.
+
+        An engine whose clock is not before the next event advances by nothing.
+        """
+        events, advance = self.events, engine.advance
         while True:
-            time = events[0][0] if events else INF
-            if clock() < time:
-                if advance(time):
-                    done = engine.results_at()
-                    if events and events[0][0] < done:
-                        self.at(done, RESULT, engine, engine.id)
-                    else:  # results come before anything else at their time
-                        self._results(engine, done)
+            if advance(events[0][0] if events else INF):
+                done = engine.results_at()
+                if events and events[0][0] < done:
+                    self.at(done, RESULT, engine, engine.id)
+                else:  # results come before anything else at their time
+                    self._results(engine, done)
             elif events:
                 self._event()
             else:
@@ -195,12 +196,10 @@ class VirtualDriver(Effects):
 
     def resume(self, task: Task, value: Any) -> None:
         """Run a coroutine until it waits for something that takes time."""
-        while task.coroutine is not None:
+        coroutine = task.coroutine
+        while coroutine is not None:
             try:
-                if type(value) is TimedOut:
-                    effect = task.coroutine.throw(value)
-                else:
-                    effect = task.coroutine.send(value)
+                effect = coroutine.throw(value) if type(value) is TimedOut else coroutine.send(value)
             except StopIteration as stop:
                 self.returned(task, stop.value)
                 return
@@ -214,9 +213,13 @@ class VirtualDriver(Effects):
             if type(effect) is CallEffect:
                 self._call(task, effect)
                 return
+            if type(effect) is ToolEffect and self.pool is None:  # what follows most calls
+                self.wake_after(effect.work_s, task, True)
+                return
             going_on, value = self.begin(task, effect)
             if not going_on:
                 return
+            coroutine = task.coroutine  # None if it cancelled itself
 
     def _call(self, task: Task, effect: CallEffect) -> None:
         run, engines, now = task.run, self.engines, self.now
