@@ -6,8 +6,6 @@ equality. A violation is a bug of ours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 import pandas as pd
 
@@ -20,9 +18,7 @@ _PARTS = ["cp_wait_s", "cp_prefill_s", "cp_reprefill_s", "cp_decode_s", "cp_tool
 _CALL_PARTS = ["prefill_s", "reprefill_s", "decode_s", "wait_s"]
 
 
-def broken_rules(
-    tables: Tables, engines: Sequence[Mapping[str, float]], offline: Offline | None = None
-) -> list[str]:
+def broken_rules(tables: Tables, offline: Offline | None = None) -> list[str]:
     """Every violated rule with its first offender; empty if all hold.
 
     ``offline``: what the programs do without a clock, where that is known.
@@ -31,14 +27,14 @@ def broken_rules(
         *_critical_paths(tables.programs),
         *_call_times(tables.calls),
         *_programs_against_calls(tables.programs, tables.calls),
-        *_engines_against_calls(engines, tables.calls),
+        *_engines_against_calls(tables.totals, tables.calls),
         *(_log_against_programs(tables, offline) if offline is not None else ()),
     ]
 
 
-def check(tables: Tables, engines: Sequence[Mapping[str, float]], offline: Offline | None = None) -> int:
+def check(tables: Tables, offline: Offline | None = None) -> int:
     """Raises RuleBroken naming each violated rule. Returns the number of rows checked."""
-    if broken := broken_rules(tables, engines, offline):
+    if broken := broken_rules(tables, offline):
         raise RuleBroken("the event log contradicts itself (a bug, please report): " + "; ".join(broken))
     return len(tables.programs) + len(tables.calls)
 
@@ -85,24 +81,23 @@ def _programs_against_calls(programs: pd.DataFrame, calls: pd.DataFrame) -> list
     return broken + _first(orphans, calls.seq, "every call belongs to a program")
 
 
-def _engines_against_calls(engines: Sequence[Mapping[str, float]], calls: pd.DataFrame) -> list[str]:
-    """Engine totals equal the sums over their calls, where the engine reports them."""
+def _engines_against_calls(totals: pd.DataFrame, calls: pd.DataFrame) -> list[str]:
+    """Engine totals equal the sums over their calls."""
     sums = {
         "calls_finished": int((~calls.aborted).sum()),
         "calls_aborted": int(calls.aborted.sum()),
         "computed_prefill_tokens": int(calls.prefill_tokens.sum() + calls.reprefill_tokens.sum()),
+        "hit_tokens": int(calls.cached_tokens.sum()),
         "preemptions": int(calls.preemptions.sum()),
     }
-    totals = [_with_preemptions(e) for e in engines]
-    broken = []
-    for name, expected in sums.items():
-        if totals and all(name in e for e in totals):
-            got = sum(e[name] for e in totals)
-            if got != expected:
-                broken.append(f"engines' {name} ({got:.0f}) == the calls' ({expected})")
-    if np.isinf(calls.t_end).any():
-        broken.append("every logged call has an end")
-    return broken
+    broken = [
+        f"engines' {name} ({got}) == the calls' ({expected})"
+        for name, expected in sums.items()
+        if (got := int(totals[name].sum())) != expected
+    ]
+    if not (totals.preemptions == totals.displaced + totals.evicted).all():
+        broken.append("displaced + evicted == preemptions of an engine")
+    return broken + ([] if np.isfinite(calls.t_end).all() else ["every logged call has an end"])
 
 
 def _log_against_programs(tables: Tables, offline: Offline) -> list[str]:
@@ -123,9 +118,3 @@ def _log_against_programs(tables: Tables, offline: Offline) -> list[str]:
         for name, (got, expected) in pairs.items()
         if got != expected
     ]
-
-
-def _with_preemptions(totals: Mapping[str, float]) -> dict[str, float]:
-    if "displaced" in totals and "evicted" in totals:
-        return dict(totals) | {"preemptions": totals["displaced"] + totals["evicted"]}
-    return dict(totals)

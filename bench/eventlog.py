@@ -1,4 +1,4 @@
-"""The event log of one run: four Parquet tables, written as the rows come.
+"""The event log of one run: five Parquet tables, written as the rows come.
 
 A run folder holds ``manifest.json`` (first), ``<table>.parquet`` and
 ``summary.json`` (last). Each appears whole or not at all; a folder without a
@@ -20,8 +20,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.errors import MissingError
-from bench.records import EngineSample, MemorySink, ProgramRow
-from bench.tables import CALLS, DECISIONS, ENGINE, PROGRAMS, TABLES, Columns, Digest, Table, result_hash
+from bench.records import EngineSample, EngineTotals, MemorySink, ProgramRow
+from bench.tables import (
+    CALLS,
+    DECISIONS,
+    ENGINE,
+    PROGRAMS,
+    TABLES,
+    TOTALS,
+    Columns,
+    Digest,
+    Table,
+    result_hash,
+)
 from vocabulary import Decision, Finished
 
 ROW_GROUP = 20_000
@@ -90,10 +101,10 @@ class EventLog:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.writers = {name: TableWriter(folder, table) for name, table in TABLES.items()}
-        self._programs, self._calls, self._decisions, self._samples = self.writers.values()
+        self._programs, self._calls, self._decisions, self._samples, self._totals = self.writers.values()
 
     def program(self, row: ProgramRow) -> None:
-        """Take a program that is over (or cut)."""
+        """Take a program that is over."""
         self._programs.take(row)
 
     def call(self, row: Finished) -> None:
@@ -112,6 +123,10 @@ class EventLog:
         self._decisions.rows.extend(rows)
         if len(self._decisions.rows) >= ROW_GROUP:
             self._decisions.flush()
+
+    def total(self, row: EngineTotals) -> None:
+        """Take what an engine did in all, once the run is over."""
+        self._totals.take(row)
 
     def finish(self) -> str:
         """Give all tables their names; returns the result hash."""
@@ -133,6 +148,7 @@ class Tables:
     calls: pd.DataFrame
     decisions: pd.DataFrame
     engine: pd.DataFrame
+    totals: pd.DataFrame
 
 
 def from_memory(sink: MemorySink) -> Tables:
@@ -146,6 +162,7 @@ def from_memory(sink: MemorySink) -> Tables:
         frame(CALLS, sink.calls),
         frame(DECISIONS, sink.decided),
         frame(ENGINE, sink.samples),
+        frame(TOTALS, sink.totals),
     )
 
 
@@ -159,6 +176,7 @@ def read_tables(folder: Path) -> Tables:
         _frame(folder, "calls", _METRIC_CALLS),
         _frame(folder, "decisions", ["rule"]),
         _frame(folder, "engine", None),
+        _frame(folder, "totals", None),
     )
 
 

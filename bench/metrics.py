@@ -9,7 +9,7 @@ numbers over calls use every call that came so far, whatever became of its progr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -208,14 +208,16 @@ def exec_split(calls: pd.DataFrame) -> Numbers:
     return {n: _ratio(v, total) for n, v in parts.items()}
 
 
-def kv_hits(calls: pd.DataFrame, engines: Sequence[Mapping[str, float]]) -> Numbers:
-    """Prefix-cache hits of first admissions over prompt tokens looked up, and the same
-    over every admission (re-admissions after preemption included) from the engines' totals."""
+def kv_hits(calls: pd.DataFrame) -> Numbers:
+    """Over prompt tokens of admitted calls: ``hit_rate``, the prefix-cache hits of first
+    admissions, and ``computed``, prefill tokens that were computed. The two sum to more than 1
+    by what preemption made the engine compute again, replies included."""
     admitted = calls[np.isfinite(calls.t_first_sched)]
-    hit, asked = _sum(engines, "hit_tokens"), _sum(engines, "query_tokens")
+    prompt = float(admitted.prompt_tokens.sum())
+    computed = float(admitted.prefill_tokens.sum() + admitted.reprefill_tokens.sum())
     return {
-        "hit_rate": _ratio(float(admitted.cached_tokens.sum()), float(admitted.prompt_tokens.sum())),
-        "hit_rate_all_admissions": _ratio(hit, asked),
+        "hit_rate": _ratio(float(admitted.cached_tokens.sum()), prompt),
+        "computed": _ratio(computed, prompt),
     }
 
 
@@ -236,13 +238,13 @@ def preemptions(calls: pd.DataFrame, decisions: pd.DataFrame) -> Numbers:
     }
 
 
-def utilisation(engines: Sequence[Mapping[str, float]], window: float, kv_blocks: int) -> Numbers:
+def utilisation(totals: pd.DataFrame, window: float, kv_blocks: int) -> Numbers:
     """Shares of the busy window: ``busy`` = time in steps, ``kv`` = block-seconds in use
-    over block-seconds there; means over engines. NaN where the engine does not say."""
-    room = window * len(engines)
+    over block-seconds there; means over engines."""
+    room = window * len(totals)
     return {
-        "busy": _ratio(_sum(engines, "busy_s"), room),
-        "kv": _ratio(_sum(engines, "kv_block_seconds"), room * kv_blocks),
+        "busy": _ratio(float(totals.busy_s.sum()), room),
+        "kv": _ratio(float(totals.kv_block_seconds.sum()), room * kv_blocks),
     }
 
 
@@ -302,11 +304,6 @@ def littles_law(programs: pd.DataFrame) -> Numbers:
         "response_s": mean,
         "product": rate * mean,
     }
-
-
-def _sum(engines: Sequence[Mapping[str, float]], key: str) -> float:
-    values = [e[key] for e in engines if key in e]
-    return math.fsum(values) if len(values) == len(engines) else math.nan
 
 
 def _ratio(top: float, bottom: float) -> float:

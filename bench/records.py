@@ -1,12 +1,13 @@
 """Rows of the event log and where a driver sends them.
 
-Four tables: ``programs`` (ProgramRow), ``calls`` (vocabulary.Finished),
-``decisions`` (vocabulary.Decision) and ``engine`` (EngineSample).
+Five tables: ``programs`` (ProgramRow), ``calls`` (vocabulary.Finished),
+``decisions`` (vocabulary.Decision), ``engine`` (EngineSample) and ``totals``
+(EngineTotals).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -60,6 +61,35 @@ class EngineSample(NamedTuple):
     kv_cached: int
 
 
+class EngineTotals(NamedTuple):
+    """What an engine did from start to end, as its ``stats`` say.
+
+    Counts; tokens looked up in the prefix cache (``query_tokens``) and found there
+    (``hit_tokens``) at calls' first admissions; seconds in steps; blocks in use times
+    seconds (``kv_block_seconds``), approximate in ``sim`` (docs/engine.md, Totals).
+    """
+
+    engine: int
+    steps: int
+    busy_s: float
+    hit_tokens: int
+    query_tokens: int
+    computed_prefill_tokens: int
+    decode_tokens: int
+    preemptions: int
+    displaced: int
+    evicted: int
+    evicted_blocks: int
+    calls_finished: int
+    calls_aborted: int
+    kv_block_seconds: float
+
+    @classmethod
+    def of(cls, engine: int, stats: Mapping[str, float]) -> EngineTotals:
+        """From ``Engine.stats()``; KeyError if an engine does not say one of them."""
+        return cls._make([engine, *(stats[name] for name in cls._fields[1:])])
+
+
 class Sink(Protocol):
     """Takes rows as they are produced; a driver never keeps them."""
 
@@ -93,6 +123,7 @@ class MemorySink:
         self.calls: list[Finished] = []
         self.decided: list[Decision] = []
         self.samples: list[EngineSample] = []
+        self.totals: list[EngineTotals] = []
 
     def program(self, row: ProgramRow) -> None:
         """Keep a program."""

@@ -20,7 +20,7 @@ from bench.eventlog import EventLog, read_tables
 from bench.files import explain, locked, ready, write_json
 from bench.manifest import command_line, git_state, manifest
 from bench.plan import Plan, check_fit, plan
-from bench.records import RunEnd, Sink
+from bench.records import EngineTotals, RunEnd, Sink
 from bench.summary import Context, describe, pool
 from bench.tables import FORMAT, TABLES
 from bench.traps import quantum_below_recompute
@@ -123,7 +123,7 @@ def _fresh(plan: Plan, progress: Progress | None) -> RunResult:
     _clear(folder)
     write_json(folder / "manifest.json", manifest(plan.identity, plan.details(), command))
     began = time.perf_counter()
-    end, result_hash = _logged(plan, progress)
+    result_hash = _logged(plan, progress)
     summary = {
         "format": FORMAT,
         "cell": plan.cell,
@@ -136,7 +136,7 @@ def _fresh(plan: Plan, progress: Progress | None) -> RunResult:
         "skipped": dict(plan.programs.skipped),
         "repaired": dict(plan.programs.repaired),
         "where": dict(plan.programs.where),
-        **_numbers(plan, end),
+        **_numbers(plan),
         "wall_s": round(time.perf_counter() - began, 3),
         "results": str(folder),
         "repeat": command,
@@ -154,11 +154,14 @@ def _clear(folder: Path) -> None:
         part.unlink(missing_ok=True)
 
 
-def _logged(plan: Plan, progress: Progress | None) -> tuple[RunEnd, str]:
+def _logged(plan: Plan, progress: Progress | None) -> str:
+    """Run into the event log; returns the result hash."""
     log = EventLog(plan.folder)
     try:
         end = drive_plan(plan, log, progress)
-        return end, log.finish()
+        for number, stats in enumerate(end.engines):
+            log.total(EngineTotals.of(number, stats))
+        return log.finish()
     except KeyboardInterrupt:
         log.abort()
         raise Interrupted(
@@ -244,19 +247,18 @@ def engine_class(name: str) -> Any:
     return VllmVirtualEngine
 
 
-def _numbers(plan: Plan, end: RunEnd) -> dict[str, Any]:
+def _numbers(plan: Plan) -> dict[str, Any]:
     tables, facts = read_tables(plan.folder), plan.offline
     knobs: dict[str, Any] = dict(plan.spec.scheduler_knobs)
     trap = quantum_below_recompute(
         max(0, facts.longest - 1), knobs, plan.spec.unit, plan.engine.max_num_batched_tokens, plan.latency
     )
     context = Context(
-        engines=end.engines,
         kv_blocks=plan.engine.kv_blocks,
         levels=len(knobs.get("bounds", ())) + 1,
         optimum=facts.optimum if facts.calls else math.nan,
         closed_loop=plan.config.concurrency is not None,
         warnings=(trap,),
     )
-    check(tables, end.engines, facts)
+    check(tables, facts)
     return describe(tables, context)

@@ -17,12 +17,11 @@ from bench.traps import crowded
 class Context:
     """What the numbers need beside the tables.
 
-    ``engines``: each engine's totals. ``optimum``: prefix hit rate an
+    ``kv_blocks``: of each engine. ``optimum``: prefix hit rate an
     infinite cache would reach (share of prompt tokens). ``levels``: queues of
     the scheduler, 1 where it has only one. ``warnings``: about the settings.
     """
 
-    engines: Sequence[Mapping[str, float]]
     kv_blocks: int
     levels: int = 1
     optimum: float = math.nan
@@ -44,9 +43,9 @@ def measure(tables: Tables, context: Context) -> dict[str, Estimate]:
         **{f"call.{name}": numbers for name, numbers in calls.items()},
         "wait": metrics.wait_exec(tables.programs),
         "exec": metrics.exec_split(tables.calls),
-        "kv": metrics.kv_hits(tables.calls, context.engines) | {"optimum": context.optimum},
+        "kv": metrics.kv_hits(tables.calls) | {"optimum": context.optimum},
         "preemptions": metrics.preemptions(tables.calls, tables.decisions),
-        "utilisation": metrics.utilisation(context.engines, window["window_s"], context.kv_blocks),
+        "utilisation": metrics.utilisation(tables.totals, window["window_s"], context.kv_blocks),
         "littles_law": metrics.littles_law(tables.programs),
         "system": {
             "mean_programs": metrics.in_system(tables.programs, metrics.busy_window(tables.programs)),
@@ -91,7 +90,7 @@ def describe(tables: Tables, context: Context) -> dict[str, Any]:
         "queues": context.levels,
         "trend": trend,
         "warnings": [w for w in warnings if w],
-        "engines": [dict(e) for e in context.engines],
+        "engines": tables.totals.to_dict("records"),
     }
 
 

@@ -1,7 +1,7 @@
 """The event log's tables: their columns, and how rows become columns.
 
 ``programs`` (ProgramRow), ``calls`` (vocabulary.Finished), ``decisions``
-(vocabulary.Decision) and ``engine`` (EngineSample). Times in seconds, KV in
+(vocabulary.Decision), ``engine`` (EngineSample) and ``totals`` (EngineTotals). Times in seconds, KV in
 16-token blocks. The logical content of a table is its rows in the order they
 were written; ``Digest`` hashes that content whatever the chunking or file
 format.
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-FORMAT = 1
+FORMAT = 2
 """Version of tables and summary: part of a cell's address, raised when either changes."""
 
 DTYPES = {"i4": "<i4", "i8": "<i8", "f8": "<f8", "b": "|b1"}
@@ -28,10 +28,15 @@ Columns = dict[str, Any]
 
 @dataclass(frozen=True)
 class Table:
-    """A table: (column, kind, attribute) with kind i4, i8, f8, b or s (text)."""
+    """A table: (column, kind, attribute) with kind i4, i8, f8, b or s (text).
+
+    ``inexact`` columns are no part of the result hash: engines that agree in all else
+    may differ there by a rounding.
+    """
 
     name: str
     fields: tuple[tuple[str, str, str], ...]
+    inexact: frozenset[str] = frozenset()
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -102,7 +107,17 @@ DECISIONS = Table("decisions", _same("time:f8 engine:i4 call:i8 rule:s level:i4 
 
 ENGINE = Table("engine", _same("time:f8 engine:i4 running:i4 waiting:i4 kv_used:i4 kv_cached:i4"))
 
-TABLES = {table.name: table for table in (PROGRAMS, CALLS, DECISIONS, ENGINE)}
+TOTALS = Table(
+    "totals",
+    _same(
+        "engine:i4 steps:i8 busy_s:f8 hit_tokens:i8 query_tokens:i8 computed_prefill_tokens:i8 "
+        "decode_tokens:i8 preemptions:i8 displaced:i8 evicted:i8 evicted_blocks:i8 calls_finished:i8 "
+        "calls_aborted:i8 kv_block_seconds:f8"
+    ),
+    inexact=frozenset({"kv_block_seconds"}),
+)
+
+TABLES = {table.name: table for table in (PROGRAMS, CALLS, DECISIONS, ENGINE, TOTALS)}
 
 
 class Digest:
@@ -114,18 +129,19 @@ class Digest:
     def __init__(self, table: Table) -> None:
         self.table = table
         self.rows = 0
-        self._hashes = {column: hashlib.sha256() for column in table.kinds}
+        self._kinds = {c: k for c, k in table.kinds.items() if c not in table.inexact}
+        self._hashes = {column: hashlib.sha256() for column in self._kinds}
 
     def update(self, columns: Columns) -> None:
         """Add a chunk of rows."""
         self.rows += len(next(iter(columns.values())))
-        for name, kind in self.table.kinds.items():
+        for name, kind in self._kinds.items():
             self._hashes[name].update(_bytes(columns[name], kind))
 
     def hexdigest(self) -> str:
         """Over the table's name, row count, and each column's name, kind and hash."""
         parts = [f"{FORMAT} {self.table.name} {self.rows}"]
-        parts += [f"{c}:{k}:{self._hashes[c].hexdigest()}" for c, k in self.table.kinds.items()]
+        parts += [f"{c}:{k}:{self._hashes[c].hexdigest()}" for c, k in self._kinds.items()]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -143,6 +159,6 @@ def _framed(text: str) -> bytes:
 
 
 def result_hash(digests: dict[str, Digest]) -> str:
-    """One hash for the four tables of a run."""
+    """One hash for the tables of a run."""
     lines = [f"{name} {digests[name].hexdigest()}" for name in TABLES]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -107,7 +107,7 @@ def _lines(summary: Summary, value: Callable[[str], float | None]) -> list[tuple
         (
             "KV hits",
             f"{p('kv.hit_rate')} of prompt tokens; an infinite cache would reach {p('kv.optimum')} "
-            f"(re-admissions included: {p('kv.hit_rate_all_admissions')})",
+            f"(computed, re-prefill included: {p('kv.computed')})",
         ),
         (
             "preemptions",
@@ -150,7 +150,7 @@ def _littles_law(n: Callable[[str], str]) -> str:
     """Both sides of N = X R; a closed loop must hold its number of programs."""
     return (
         f"{n('littles_law.programs')} programs in the system; {n('littles_law.programs_per_s')} programs/s x "
-        f"{n('littles_law.response_s')} s = {n('littles_law.product')}, in [.2 H, H]"
+        f"{n('littles_law.response_s')} s = {n('littles_law.product')} in [.2 H, H]; equal in the long run"
     )
 
 

@@ -144,7 +144,11 @@ class Engine(Protocol):
         """What a router sees."""
 
     def stats(self) -> dict[str, float]:
-        """Totals so far: steps, busy_s, hit_tokens, query_tokens, preemptions, ..."""
+        """Totals so far, under the names in docs/engine.md (Totals): counts, tokens, seconds.
+
+        All engines agree on them exactly, but for ``kv_block_seconds`` (blocks in use times
+        seconds), which ``sim`` integrates across a decode jump as if blocks came evenly.
+        """
 
     def close(self) -> None:
         """Release what the engine holds (processes); it is not used again."""

@@ -2,7 +2,7 @@
 
 import random
 
-from bench.records import EngineSample, MemorySink, ProgramRow
+from bench.records import EngineSample, EngineTotals, MemorySink, ProgramRow
 from vocabulary import Call, Decision, Finished, on_grid
 
 PARTS = ("wait", "prefill", "reprefill", "decode")
@@ -45,13 +45,10 @@ def program_row(program, calls, tool_s):
 
 
 def fill(sink, programs=200, seed=1, rate=1.0):
-    """Send the rows of ``programs`` sequential toy programs; returns engine totals."""
+    """The rows of ``programs`` sequential toy programs, to a sink; returns the engine's totals."""
     rng = random.Random(seed)
     arrival, seq = 0.0, 0
-    total = dict.fromkeys(
-        ("busy_s", "hit_tokens", "query_tokens", "computed_prefill_tokens", "displaced", "evicted",
-         "calls_finished", "calls_aborted", "kv_block_seconds"), 0.0
-    )  # fmt: skip
+    total = dict.fromkeys(EngineTotals._fields[1:], 0)
     for program in range(programs):
         arrival += on_grid(rng.expovariate(rate))
         start, rows, tool = arrival, [], on_grid(rng.random())
@@ -65,15 +62,17 @@ def fill(sink, programs=200, seed=1, rate=1.0):
             total["query_tokens"] += row.call.prompt_tokens
             total["computed_prefill_tokens"] += row.prefill_tokens + row.reprefill_tokens
             total["displaced"] += row.preemptions
+            total["preemptions"] += row.preemptions
             total["calls_finished"] += 1
             rules = ["arrive", "admit"] + ["displace"] * row.preemptions + ["finish"]
             sink.decisions([Decision(row.t_arrive, 0, row.call.seq, r, row.level, 0.0) for r in rules])
         sink.program(program_row(program, rows, tool))
         sink.sample(EngineSample(arrival, 0, 1, 0, 10, 20))
-    return total
+    return EngineTotals.of(0, total)
 
 
 def memory(programs=200, seed=1, rate=1.0):
-    """(MemorySink, engine totals) of a toy run."""
+    """The sink of a toy run, engine totals included."""
     sink = MemorySink()
-    return sink, fill(sink, programs, seed, rate)
+    sink.totals.append(fill(sink, programs, seed, rate))
+    return sink

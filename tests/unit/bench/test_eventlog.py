@@ -16,15 +16,15 @@ from tests.unit.bench.rows import fill, memory
 def write(folder, **kwargs):
     folder.mkdir(exist_ok=True)
     log = EventLog(folder)
-    fill(log, **kwargs)
+    log.total(fill(log, **kwargs))
     return log.finish()
 
 
 def test_tables_come_back_as_they_were(tmp_path):
     write(tmp_path)
-    sink, _ = memory()
+    sink = memory()
     kept, stored = from_memory(sink), read_tables(tmp_path)
-    for name in ("programs", "engine"):
+    for name in ("programs", "engine", "totals"):
         left, right = getattr(kept, name), getattr(stored, name)
         assert left.to_dict("list") == right.astype(left.dtypes).to_dict("list")
     for column in stored.calls:
@@ -46,7 +46,7 @@ def test_hash_is_the_contents_not_the_encoding(tmp_path, monkeypatch):
 def test_hash_sees_order_and_text_boundaries():
     def digest(values):
         d = Digest(TABLES["programs"])
-        rows = memory(4)[0].programs
+        rows = memory(4).programs
         for row, kind in zip(rows, values, strict=True):
             row.kind = kind
         d.update(TABLES["programs"].columns(rows))
@@ -54,6 +54,20 @@ def test_hash_sees_order_and_text_boundaries():
 
     assert digest(["ab", "c", "", "d"]) != digest(["a", "bc", "", "d"])
     assert digest(["a", "b", "c", "d"]) != digest(["b", "a", "c", "d"])
+
+
+def test_the_hash_holds_the_totals_but_for_what_an_engine_may_round(tmp_path):
+    def made(name, **changes):
+        (tmp_path / name).mkdir()
+        log = EventLog(tmp_path / name)
+        log.total(fill(log)._replace(**changes))
+        return log.finish()
+
+    base = made("a")
+    assert made("b", kv_block_seconds=7.5) == base == stored_hash(tmp_path / "b")
+    assert read_tables(tmp_path / "b").totals.kv_block_seconds.tolist() == [7.5]
+    assert made("c", busy_s=1.0) != base
+    assert made("d", hit_tokens=1) != base
 
 
 def test_empty_tables_are_written(tmp_path):
@@ -84,10 +98,10 @@ def test_unfinished_tables_have_no_name(tmp_path):
 def test_same_hash_in_every_process():
     code = (
         "from tests.unit.bench.rows import memory; from bench.tables import CALLS, Digest\n"
-        "d = Digest(CALLS); d.update(CALLS.columns(memory()[0].calls)); print(d.hexdigest())"
+        "d = Digest(CALLS); d.update(CALLS.columns(memory().calls)); print(d.hexdigest())"
     )
     here = Digest(CALLS)
-    here.update(CALLS.columns(memory()[0].calls))
+    here.update(CALLS.columns(memory().calls))
     for hash_seed in ("0", "7"):
         env = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.getcwd()}
         out = subprocess.run(

@@ -15,8 +15,7 @@ from tests.unit.bench.rows import memory
 
 @pytest.fixture
 def run():
-    sink, totals = memory()
-    return from_memory(sink), [totals]
+    return from_memory(memory())
 
 
 def programs(arrive, end):
@@ -33,7 +32,7 @@ def programs(arrive, end):
 
 
 def test_throughput_over_the_busy_window(run):
-    tables, _ = run
+    tables = run
     got = metrics.throughput(tables.programs, tables.calls)
     start, end = tables.programs.t_arrive.min(), tables.programs.t_end.max()
     assert got["window_s"] == end - start
@@ -48,7 +47,7 @@ def test_the_measured_window_has_neither_ramp_up_nor_drain():
 
 
 def test_measured_rates_are_the_events_of_the_window_with_intervals(run):
-    tables, _ = run
+    tables = run
     start, end = metrics.measured_window(tables.programs)
     got = metrics.measured_rates(tables.programs, tables.calls)
     inside = tables.calls[tables.calls.t_end.between(start, end)]
@@ -83,7 +82,7 @@ def test_seconds_per_token_both_ways():
 
 
 def test_one_token_replies_have_no_tpot(run):
-    tables, _ = run
+    tables = run
     calls = tables.calls.copy()
     calls["output_tokens"] = 1
     got = metrics.call_latency(calls, tables.programs.program.tolist())
@@ -92,23 +91,23 @@ def test_one_token_replies_have_no_tpot(run):
 
 
 def test_percentiles_of_calls_are_over_calls(run):
-    tables, _ = run
+    tables = run
     got = metrics.call_latency(tables.calls, tables.programs.program.tolist())["response"]["p95"]
     assert got.value == pytest.approx(np.quantile(tables.calls.t_end - tables.calls.t_arrive, 0.95))
 
 
 def test_exec_shares_sum_to_one(run):
-    assert sum(metrics.exec_split(run[0].calls).values()) == pytest.approx(1.0)
+    assert sum(metrics.exec_split(run.calls).values()) == pytest.approx(1.0)
 
 
 def test_preemptions_are_split_by_cause(run):
-    tables, _ = run
+    tables = run
     got = metrics.preemptions(tables.calls, tables.decisions)
     assert got["total"] == got["displaced"] + got["evicted"] == tables.calls.preemptions.sum()
 
 
 def test_littles_law(run):
-    tables, _ = run
+    tables = run
     x = metrics.throughput(tables.programs, tables.calls)["programs_per_s"]
     cycle = metrics.response(metrics.finished(tables.programs)).mean()
     busy = metrics.busy_window(tables.programs)
@@ -181,20 +180,20 @@ def test_a_long_memory_is_no_growth(load, least, most):
 
 
 def test_the_page_warns_of_growth_only(run):
-    tables, engines = run
+    tables = run
     arrive, n = tables.programs.t_arrive.to_numpy(), len(tables.programs)
     tables.programs["t_end"] = arrive + 0.6 * (arrive - arrive[0]) + 1.0
-    growing = describe(tables, Context(engines, 1000))
+    growing = describe(tables, Context(1000))
     assert growing["trend"]["verdict"] == "growing"
     assert any("not sustained" in w for w in growing["warnings"])
     tables.programs["t_end"] = arrive + np.where((np.arange(n) // 6) == 16, 1000.0, 1e-3)
-    unclear = describe(tables, Context(engines, 1000))
+    unclear = describe(tables, Context(1000))
     assert unclear["trend"]["verdict"] == "unclear"
     assert unclear["warnings"] == []
 
 
 def test_levels_are_those_of_finished_calls(run):
-    tables, _ = run
+    tables = run
     tables.calls.loc[tables.calls.level == 2, "aborted"] = True
     got = metrics.level_occupancy(tables.calls)
     assert list(got) == ["0", "1"]
@@ -202,9 +201,9 @@ def test_levels_are_those_of_finished_calls(run):
 
 
 def test_sum_rules_hold_on_consistent_rows(run):
-    tables, engines = run
-    assert broken_rules(tables, engines) == []
-    assert check(tables, engines) == len(tables.programs) + len(tables.calls)
+    tables = run
+    assert broken_rules(tables) == []
+    assert check(tables) == len(tables.programs) + len(tables.calls)
 
 
 @pytest.mark.parametrize(
@@ -216,29 +215,36 @@ def test_sum_rules_hold_on_consistent_rows(run):
         ("calls", "decode_s", "t_end - t_arrive of a call"),
         ("calls", "reprefill_tokens", "engines' computed_prefill_tokens"),
         ("calls", "preemptions", "engines' preemptions"),
+        ("calls", "cached_tokens", "engines' hit_tokens"),
     ],
 )
 def test_each_sum_rule_catches_its_violation(run, table, column, rule):
-    tables, engines = run
+    tables = run
     frame = getattr(tables, table)
     frame.loc[3, column] += 2**-30 if column.endswith("_s") else 1
     with pytest.raises(RuleBroken, match="bug") as caught:
-        check(tables, engines)
+        check(tables)
     assert rule in str(caught.value)
 
 
 def test_time_counted_twice_on_a_critical_path_is_caught(run):
     """The overhead is what is left of the response, so the sum alone would always hold."""
-    tables, engines = run
+    tables = run
     tables.programs.loc[3, "cp_decode_s"] += 1.0
     tables.programs.loc[3, "cp_overhead_s"] -= 1.0
-    assert any("negative" in line for line in broken_rules(tables, engines))
+    assert any("negative" in line for line in broken_rules(tables))
+
+
+def test_engine_totals_that_contradict_themselves_are_caught(run):
+    run.totals["evicted"] += 1
+    (line,) = broken_rules(run)
+    assert "displaced + evicted" in line
 
 
 def test_orphan_calls_are_caught(run):
-    tables, engines = run
+    tables = run
     tables.calls.loc[0, "program"] = 999
-    assert any("belongs to a program" in line for line in broken_rules(tables, engines))
+    assert any("belongs to a program" in line for line in broken_rules(tables))
 
 
 def dry(tables, **changes):
@@ -251,29 +257,29 @@ def dry(tables, **changes):
 
 
 def test_the_log_holds_what_the_programs_do(run):
-    tables, engines = run
-    assert broken_rules(tables, engines, dry(tables)) == []
+    tables = run
+    assert broken_rules(tables, dry(tables)) == []
     for name in ("calls", "prompt_tokens", "output_tokens", "programs"):
-        (line,) = broken_rules(tables, engines, dry(tables, **{name: 7}))
+        (line,) = broken_rules(tables, dry(tables, **{name: 7}))
         assert name.replace("_", " ") in line
         assert "(7)" in line
 
 
 def test_a_call_that_is_nowhere_is_caught(run):
     """Sums inside the log cannot see it: program, calls and engine agree with each other."""
-    tables, engines = run
+    tables = run
     facts = dry(tables, calls=len(tables.calls) + 1, output_tokens=int(tables.calls.output_tokens.sum()) + 9)
     with pytest.raises(RuleBroken, match=rf"calls \({len(tables.calls)}\)") as caught:
-        check(tables, engines, facts)
+        check(tables, facts)
     assert caught.value.exit_code == 1
-    assert broken_rules(tables, engines, facts._replace(fixed=False)) == []
+    assert broken_rules(tables, facts._replace(fixed=False)) == []
     tables.programs.loc[3, "outcome"] = "abandoned"
-    assert broken_rules(tables, engines, facts) == []
+    assert broken_rules(tables, facts) == []
 
 
 def test_summary_names_every_number_once(run):
-    tables, engines = run
-    got = measure(tables, Context(engines, 1000, optimum=0.9))
+    tables = run
+    got = measure(tables, Context(1000, optimum=0.9))
     assert {
         "program.response.p95",
         "call.ttft.mean",
@@ -281,14 +287,15 @@ def test_summary_names_every_number_once(run):
         "utilisation.busy",
         "exec.reprefill",
     } <= set(got)
-    assert got["kv.hit_rate"].value == pytest.approx(got["kv.hit_rate_all_admissions"].value)
+    again = tables.calls.reprefill_tokens.sum() / tables.calls.prompt_tokens.sum()
+    assert got["kv.hit_rate"].value + got["kv.computed"].value == pytest.approx(1 + again)
 
 
 def test_several_seeds_are_pooled_with_t_intervals():
     parts = []
     for seed in range(4):
-        sink, totals = memory(seed=seed)
-        parts.append(describe(from_memory(sink), Context([totals], 1000)) | {"seed": seed})
+        sink = memory(seed=seed)
+        parts.append(describe(from_memory(sink), Context(1000)) | {"seed": seed})
     got = pool(parts)
     mean = got["metrics"]["program.response.mean"]
     values = [p["metrics"]["program.response.mean"]["value"] for p in parts]
@@ -303,8 +310,8 @@ def test_several_seeds_are_pooled_with_t_intervals():
 def test_a_seed_without_the_number_is_no_smaller_sample():
     parts = []
     for seed in range(3):
-        sink, totals = memory(seed=seed)
-        parts.append(describe(from_memory(sink), Context([totals], 1000, optimum=0.9)) | {"seed": seed})
+        sink = memory(seed=seed)
+        parts.append(describe(from_memory(sink), Context(1000, optimum=0.9)) | {"seed": seed})
     parts[1]["metrics"]["kv.optimum"] = {"value": None, "note": ""}
     got = pool(parts)["metrics"]["kv.optimum"]
     assert math.isnan(got["value"])
@@ -312,11 +319,11 @@ def test_a_seed_without_the_number_is_no_smaller_sample():
 
 
 def test_calls_of_programs_that_gave_up_count():
-    sink, totals = memory()
+    sink = memory()
     for row in sink.programs[:50]:
         row.outcome = "abandoned"
     tables = from_memory(sink)
-    got = measure(tables, Context([totals], 1000))
+    got = measure(tables, Context(1000))
     every = tables.calls.t_first_token - tables.calls.t_arrive
     assert got["call.ttft.mean"].value == pytest.approx(every.mean())
     assert got["program.response.mean"].value == pytest.approx(
@@ -325,8 +332,8 @@ def test_calls_of_programs_that_gave_up_count():
 
 
 def test_no_finished_program_is_no_crash():
-    sink, totals = memory(2)
+    sink = memory(2)
     for row in sink.programs:
         row.outcome = "abandoned"
-    got = describe(from_memory(sink), Context([totals], 10))
+    got = describe(from_memory(sink), Context(10))
     assert got["metrics"]["program.response.mean"]["note"] == "no data"

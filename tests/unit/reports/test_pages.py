@@ -92,7 +92,7 @@ def test_levels_are_shown_where_there_are_several():
 def test_a_closed_loop_shows_both_sides_of_littles_law():
     numbers = {"programs": 3.0, "programs_per_s": 0.5, "response_s": 5.8, "product": 2.9}
     metrics = {f"littles_law.{k}": {"value": v} for k, v in numbers.items()}
-    line = "3 programs in the system; 0.5 programs/s x 5.80 s = 2.90, in [.2 H, H]"
+    line = "3 programs in the system; 0.5 programs/s x 5.80 s = 2.90 in [.2 H, H]; equal in the long run"
     assert line in text(summary.render(page(metrics=metrics, trend={"verdict": "closed loop"})))
     assert "Little" not in text(summary.render(page(metrics=metrics)))
 
