@@ -164,7 +164,9 @@ class RadixKV:
             while 0 < run.n <= blocks:  # the queue's own end has none
                 blocks -= run.n
                 self._forget(run)
-                run = run.next
+                following = run.next
+                del run.prev, run.next  # neighbours that keep each other alive wait for the cycle collector
+                run = following
             head.next = run  # what was before it is gone
             run.prev = head
         if blocks:
@@ -259,6 +261,7 @@ class RadixKV:
     def _unlink(run: Run) -> None:
         run.prev.next = run.next
         run.next.prev = run.prev
+        del run.prev, run.next
 
     @staticmethod
     def _forget(run: Run) -> None:
