@@ -1,7 +1,7 @@
 """Draw the page of a finished result as an SVG: the picture in the README.
 
-    bench run --system atlas --workload mcts
-    python scripts/readme_picture.py results/CELL docs/run.svg
+bench run --system atlas --workload mcts
+python scripts/readme_picture.py results/CELL docs/run.svg
 """
 
 from __future__ import annotations
