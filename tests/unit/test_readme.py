@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -15,6 +16,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 COMMANDS = [line.split("#")[0].split() for line in re.findall(r"^    (bench .*)$", README, re.MULTILINE)]
+PASTED = {
+    block[2 : block.index("\n")]: block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+}
+"""What the README says to write into a file, by the file's name (the first line's comment)."""
 SMALL = {"run": ["-n", "12"]}
 
 
@@ -24,10 +29,9 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("readme")
     for room in ("workloads", "systems", "bench", "reports"):
         shutil.copytree(ROOT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "vocabulary.py", folder)
-    for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
-        (name,) = re.findall(r"^# ((?:systems|workloads)/\S+\.py)", block)
-        assert not (folder / name).exists(), f"{name} of the README exists already"
+    for name in ("vocabulary.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder)
+    for name, block in PASTED.items():
         (folder / name).write_text(block)
     (folder / "sessions").mkdir()
     for i in range(3):
@@ -66,8 +70,40 @@ def test_a_command_of_the_readme_works(words: list[str], copy: Path) -> None:
     assert done.stdout.strip()
 
 
+def test_the_files_of_the_readme_are_a_policy_and_a_workload() -> None:
+    assert [Path(name).parent.as_posix() for name in PASTED] == ["systems/schedulers", "workloads"]
+
+
+def test_the_files_of_the_readme_pass_what_a_change_must_pass(copy: Path) -> None:
+    ruff = Path(sys.executable).with_name("ruff")
+    typed = [sys.executable, "-m", "mypy", *PASTED]
+    for command in (
+        [ruff, "check", "--no-cache", *PASTED],
+        [ruff, "format", "--check", "--no-cache", *PASTED],
+        typed,
+    ):
+        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_files_of_the_readme_keep_the_contracts(copy: Path) -> None:
+    shutil.copytree(ROOT / "tests" / "contract", copy / "tests" / "contract", dirs_exist_ok=True)
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "tests/contract"]
+    done = subprocess.run(
+        [*command, "-k", "plan-then-act or shortest-prompt"],
+        cwd=copy,
+        env=os.environ | {"PYTHONPATH": str(copy)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(f"{name}] PASSED" in done.stdout for name in ("plan-then-act", "shortest-prompt"))
+
+
 def test_a_policy_and_a_workload_in_the_current_folder_are_found(copy: Path, tmp_path: Path) -> None:
-    (policy,) = (b for b in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "SCHEDULER" in b)
+    (policy,) = (block for block in PASTED.values() if "SCHEDULER" in block)
     (tmp_path / "mine.py").write_text(
         policy + "\n\nasync def agent(s):\n    await s.call(new=100, output=20)\n    await s.tool('x', 1.0)\n"
     )
