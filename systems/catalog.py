@@ -2,9 +2,10 @@
 
 ``catalog/NAME.toml`` is a system, ``schedulers/*.py`` with a module-level
 ``SCHEDULER`` and ``routers/*.py`` with a ``ROUTER`` are policies; one new file
-adds one, nothing else needs an edit. ``pkg.mod:Class`` names a policy outside
-the project. A ``SystemSpec`` is data: every knob resolved, ready to be hashed
-and rebuilt anywhere.
+adds one, nothing else needs an edit. One that cannot be loaded is skipped with a
+line on stderr, and is an error only where it is the one asked for.
+``pkg.mod:Class`` names a policy outside the project. A ``SystemSpec`` is data:
+every knob resolved, ready to be hashed and rebuilt anywhere.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -37,6 +39,8 @@ _MEMBERS = {
     "scheduler": ("name", "unit", "clairvoyant", "tracks_wait", "start", "stop", "next_due", "end"),
     "router": ("name",),
 }
+_SKIPPED: dict[str, str] = {}
+"""Files that could not be loaded and why, by their place."""
 _KEYS = {"description": str, "source": str, "scheduler": dict, "router": dict, "engine": dict}
 
 
@@ -76,8 +80,15 @@ class SystemSpec:
 
 
 def system_names() -> list[str]:
-    """The catalog's systems, sorted."""
-    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+    """The catalog's systems that can be loaded, sorted."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml") if _sound(path))
+
+
+def skipped() -> dict[str, str]:
+    """Files of the catalog, schedulers and routers that cannot be loaded: why, by place."""
+    for names in (system_names, scheduler_names, router_names):
+        names()
+    return dict(_SKIPPED)
 
 
 def scheduler_names() -> list[str]:
@@ -142,10 +153,36 @@ def _found(kind: str) -> dict[str, Any]:
     """The classes of one kind by name: modules of its folder with the marker attribute."""
     found: dict[str, Any] = {}
     for path in sorted((FOLDER.parent / f"{kind}s").glob("*.py")):
-        cls = getattr(import_module(f"systems.{kind}s.{path.stem}"), kind.upper(), None)
-        if cls is not None:
-            found[cls.name] = cls
+        try:
+            cls = getattr(import_module(f"systems.{kind}s.{path.stem}"), kind.upper(), None)
+            if cls is not None:
+                _built(kind, path.stem, cls, {}, kind)
+                found[cls.name] = cls
+        except (Exception, SystemExit) as error:  # whatever a half-written file raises is about that file
+            _skip(f"systems/{kind}s/{path.name}", error)
     return found
+
+
+def _skip(place: str, error: BaseException) -> None:
+    text = " ".join(str(error).split())
+    line = (
+        text.removeprefix(f"{place}: ")
+        if isinstance(error, CatalogError)
+        else f"{type(error).__name__}: {text}"
+    )
+    if place not in _SKIPPED:
+        print(f"warning: skipped {place}: {line}", file=sys.stderr)
+    _SKIPPED[place] = line
+
+
+def _sound(path: Path) -> bool:
+    """Whether a file of the catalog is a system."""
+    try:
+        _parsed(path)
+    except (CatalogError, OSError) as error:
+        _skip(f"systems/catalog/{path.name}", error)
+        return False
+    return True
 
 
 def _read(name: str) -> dict[str, Any]:
@@ -154,9 +191,12 @@ def _read(name: str) -> dict[str, Any]:
         kind = _kind(name, _imported(name))
         about = {"description": f"{name}, the rest as {DEFAULT_SYSTEM}", "source": name}
         return {**_read(DEFAULT_SYSTEM), **about, kind: {"name": name}}
-    if name not in system_names():
+    if name not in (path.stem for path in FOLDER.glob("*.toml")):
         raise CatalogError(_unknown("system", name, system_names()))
-    path = FOLDER / f"{name}.toml"
+    return _parsed(FOLDER / f"{name}.toml")
+
+
+def _parsed(path: Path) -> dict[str, Any]:
     place = f"systems/catalog/{path.name}"
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -218,7 +258,10 @@ def _make(kind: str, slot: Mapping[str, Any], place: str) -> object:
     """An instance of a slot's policy, which checks its knobs."""
     name = slot["name"]
     knobs = {knob: value for knob, value in slot.items() if knob != "name"}
-    cls = _policy(kind, name, place)
+    return _built(kind, name, _policy(kind, name, place), knobs, place)
+
+
+def _built(kind: str, name: str, cls: Any, knobs: Knobs, place: str) -> object:
     known = _knob_names(cls)
     for knob in knobs:
         if knob not in known:
@@ -237,6 +280,9 @@ def _policy(kind: str, name: str, place: str) -> Any:
     if ":" not in name:
         found = _found(kind)
         if name not in found:
+            broken = f"systems/{kind}s/{name.replace('-', '_')}.py"
+            if broken in _SKIPPED:
+                raise CatalogError(f"{broken} cannot be loaded: {_SKIPPED[broken]}")
             raise CatalogError(f"{place}: {_unknown(kind, name, found)}")
         return found[name]
     cls = _imported(name)

@@ -1,7 +1,8 @@
 """From what the user names to a set of programs: ``chatbot``, ``mcts:lats``, a trace, ``pkg.mod:fn``.
 
 Workloads are found by scanning this folder for a ``WORKLOAD``, readers by scanning
-``readers/`` for a ``READER``: a new one is one new file.
+``readers/`` for a ``READER``: a new one is one new file. One that cannot be loaded is
+skipped with a line on stderr, and is an error only where it is the one asked for.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import inspect
 import json
 import math
 import pkgutil
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -29,6 +31,8 @@ from workloads.replay import replay
 from workloads.session import Program, Session
 
 DEFAULT_PROGRAMS = 700
+_SKIPPED: dict[str, str] = {}
+"""Files that could not be loaded and why, by their module's name."""
 
 
 def load(
@@ -81,6 +85,12 @@ def workload(name: str) -> Workload:
     return _workload(name)
 
 
+def skipped() -> dict[str, str]:
+    """Files of workloads and readers that cannot be loaded: why, by module."""
+    _workloads(), _readers()
+    return dict(_SKIPPED)
+
+
 def _check(n: int | None, rate: float | None, max_model_len: int, on_overflow: str) -> None:
     if n is not None and n < 1:
         raise WorkloadError(f"the number of programs must be at least 1, got {n}")
@@ -97,6 +107,7 @@ def _resolve(spec: str) -> tuple[str, str, str | None]:
     head, _, rest = spec.partition(":")
     if head in _workloads():
         return "name", head, rest or None
+    _refuse_skipped(f"workloads.{head}")
     if Path(spec).exists():
         return "trace", spec, None
     if rest and "/" not in spec:
@@ -145,15 +156,38 @@ def _readers() -> Mapping[str, Reader]:
 def _scan(folder: Any, package: str, attribute: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for module in pkgutil.iter_modules(folder, package):
-        if not module.ispkg:
+        if module.ispkg:
+            continue
+        try:
             thing = getattr(importlib.import_module(module.name), attribute, None)
             if thing is not None:
-                found[thing.name] = thing
+                found[thing.name] = _named(thing)
+        except (Exception, SystemExit) as error:  # whatever a half-written file raises is about that file
+            _SKIPPED[module.name] = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            print(f"warning: skipped {_file(module.name)}: {_SKIPPED[module.name]}", file=sys.stderr)
     return found
+
+
+def _named(thing: Any) -> Any:
+    """The thing, if what lists show of it can be had."""
+    if hasattr(thing, "build"):
+        thing.presets()
+    return thing
+
+
+def _file(module: str) -> str:
+    return module.replace(".", "/") + ".py"
+
+
+def _refuse_skipped(module: str) -> None:
+    module = module.replace("-", "_")
+    if module in _SKIPPED:
+        raise WorkloadError(f"{_file(module)} cannot be loaded: {_SKIPPED[module]}")
 
 
 def _workload(name: str) -> Workload:
     if name not in _workloads():
+        _refuse_skipped(f"workloads.{name}")
         raise WorkloadError(f"no workload {name!r}: {nearest(name, _workloads())}")
     return _workloads()[name]
 
@@ -235,6 +269,7 @@ def _trace(
 def _reader(path: Path, fmt: str | None) -> Reader:
     if fmt is not None:
         if fmt not in _readers():
+            _refuse_skipped(f"workloads.readers.{fmt}")
             raise WorkloadError(f"no format {fmt!r}: {nearest(fmt, _readers())}")
         return _readers()[fmt]
     if path.is_file() and path.stat().st_size == 0:

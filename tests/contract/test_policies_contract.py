@@ -15,6 +15,7 @@ from systems.catalog import (
     load_system,
     router_names,
     scheduler_names,
+    skipped,
     system_names,
 )
 from systems.protocols import Router, Scheduler
@@ -99,6 +100,10 @@ class Script:
             entry = self.calls[self.rng.choice(sorted(self.calls))]
             self.toggle(entry) if choice < 0.75 else self.leave(entry)
         return self.answers
+
+
+def test_every_file_of_the_folders_can_be_loaded():
+    assert skipped() == {}
 
 
 @pytest.mark.parametrize("name", scheduler_names())

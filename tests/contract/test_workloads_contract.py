@@ -5,9 +5,13 @@ import pytest
 from workloads.base import ProgramSet, WorkloadError
 from workloads.dag import program_hash
 from workloads.dryrun import dry_run, dry_runs
-from workloads.load import _readers, load, workload, workload_names
+from workloads.load import _readers, load, skipped, workload, workload_names
 
 PRESETS = [(name, preset) for name in workload_names() for preset in workload(name).presets()]
+
+
+def test_every_file_of_the_folders_can_be_loaded():
+    assert skipped() == {}
 
 
 @pytest.mark.parametrize(("name", "preset"), PRESETS)
