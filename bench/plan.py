@@ -6,15 +6,17 @@ import hashlib
 import inspect
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bench.background import in_background
 from bench.code import code_digest
 from bench.config import RunConfig
 from bench.errors import InvalidRun, UsageError
+from bench.foreign import policies_of, programs_of
 from bench.offline import Offline, offline
 from bench.tables import FORMAT
 from systems.catalog import CatalogError, SystemSpec, load_system
@@ -34,6 +36,8 @@ UNCALIBRATED = "not calibrated: absolute times +-15 %"
 """Band on the latency scale of a table that no run of a real engine was fitted to (docs/latency.md)."""
 SKIPPED_SHARE = 0.25
 """More skipped programs than this make a run invalid."""
+FEW = 32
+"""Programs that are looked at before a run; of more, the rest is looked at beside it."""
 
 
 @dataclass
@@ -47,6 +51,7 @@ class Plan:
     spec: SystemSpec
     engine: EngineConfig
     latency: TableLatency
+    _offline: Callable[[], Offline] | None = field(default=None, init=False, repr=False)
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -103,7 +108,21 @@ class Plan:
     @cached_property
     def offline(self) -> Offline:
         """Calls, longest context and the best prefix hits, from a run without a clock."""
-        return offline(self.programs.programs)
+        return self._offline() if self._offline is not None else offline(self.programs.programs)
+
+    def begin_offline(self) -> None:
+        """Compute ``offline`` on another core while this one does the run."""
+        specs = self.programs.programs
+        if "offline" not in self.__dict__ and len(specs) > FEW:
+            self._offline = in_background(lambda: offline(specs))
+
+    @property
+    def calls_estimate(self) -> int:
+        """About how many calls there will be: from the first programs, unless all are known."""
+        specs = self.programs.programs
+        if "offline" in self.__dict__ or len(specs) <= FEW:
+            return self.offline.calls
+        return offline(specs[:FEW]).calls * len(specs) // FEW
 
     @cached_property
     def program_hash(self) -> str:
@@ -162,9 +181,10 @@ def guests(spec: SystemSpec) -> dict[str, str]:
 
 def plan(config: RunConfig) -> Plan:
     """Resolve a configuration. Raises UsageError or InvalidRun with one clear line."""
-    spec = _explained(
-        lambda: load_system(config.system, config.scheduler, config.router, config.policy_knobs())
-    )
+    with policies_of(config.system, config.scheduler, config.router):
+        spec = _explained(
+            lambda: load_system(config.system, config.scheduler, config.router, config.policy_knobs())
+        )
     latency = _explained(lambda: load_table(config.model, config.gpu))
     engine = _explained(lambda: engine_config(config, spec, latency))
     room, hint = longest(engine), _kv_hint(engine)
@@ -207,25 +227,21 @@ def load_programs(config: RunConfig, room: int = CONTEXT, hint: str = "") -> Pro
     Raises UsageError or InvalidRun, with ``hint`` behind the line where ``room`` was too short.
     """
     try:
-        return load(
-            config.workload,
-            n=config.n,
-            seed=config.seed,
-            parameters=config.parameters,
-            rate=config.rate,
-            max_model_len=room,
-            on_overflow=config.on_overflow or "auto",
-            fmt=config.format,
-            closed=config.concurrency is not None,
-        )
+        with programs_of(config.workload):
+            return load(
+                config.workload,
+                n=config.n,
+                seed=config.seed,
+                parameters=config.parameters,
+                rate=config.rate,
+                max_model_len=room,
+                on_overflow=config.on_overflow or "auto",
+                fmt=config.format,
+                closed=config.concurrency is not None,
+            )
     except WorkloadError as error:
         kind = InvalidRun if isinstance(error, NothingLeft) else UsageError
         raise kind(f"{error}{hint if error.limit is not None else ''}") from None
-    except Exception as error:
-        if ":" not in config.workload:
-            raise
-        line = f"{config.workload}: a program raised {type(error).__name__}: {error}"
-        raise InvalidRun(line) from error
 
 
 def enough(programs: ProgramSet, config: RunConfig, hint: str = "") -> None:
@@ -259,8 +275,11 @@ def _times(config: RunConfig, programs: ProgramSet, rate: float | None) -> list[
 
 
 def check_fit(plan: Plan) -> None:
-    """Raises UsageError if a call of the programs can never fit (costs a dry run)."""
-    facts, room = plan.offline, longest(plan.engine)
+    """Raises UsageError if a call of the programs can never fit (costs a dry run where no bound is known)."""
+    room, known = longest(plan.engine), plan.programs.longest
+    if known is not None and known <= room:
+        return
+    facts = plan.offline
     if facts.longest > room:
         raise UsageError(
             f"program {facts.longest_program} of {plan.programs.name} makes a call of {facts.longest} tokens "

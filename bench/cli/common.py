@@ -55,6 +55,8 @@ def verb(command: Callable[P, None]) -> Callable[P, None]:
                 raise
             line = f"internal error: {type(error).__name__}: {error} ({DEBUG}=1 shows where)"
             fail(line, Exit.INTERNAL)
+        except BaseException as error:  # SystemExit and its like, of the user's code: never exit code 0
+            fail(f"a program or policy raised {type(error).__name__}({error})", Exit.INVALID_RUN)
 
     return guarded
 

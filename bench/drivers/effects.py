@@ -37,6 +37,13 @@ class ProgramError(RuntimeError):
     """A program raised, or asked for something impossible; names the program."""
 
 
+def raised(task: Task, error: BaseException) -> ProgramError:
+    """What a program raised, in one line."""
+    lines = str(error).strip().splitlines()
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return ProgramError(f"program {task.run.spec.index} ({task.run.spec.kind}) raised {text}")
+
+
 class Effects(ABC):
     """Begins effects and ends tasks; ``now`` in seconds, ``pool`` None for unlimited cores."""
 
@@ -215,8 +222,10 @@ class Effects(ABC):
             self._abort(task.call, self.engines[task.engine])
         try:
             task.cancel()
-        except Exception as error:
-            raise ProgramError(f"program {task.run.spec.index} ({task.run.spec.kind}): {error}") from error
+        except (KeyboardInterrupt, MemoryError):
+            raise
+        except BaseException as error:
+            raise raised(task, error) from error
 
     def _abort(self, call: Call, engine: Engine) -> None:
         def leave() -> None:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from heapq import heappop
 from typing import Any
 
-from bench.drivers.effects import ARRIVE, RESULT, Effects, ProgramError
+from bench.drivers.effects import ARRIVE, RESULT, Effects, ProgramError, raised
 from bench.drivers.tasks import Run, Task
 from bench.records import EngineSample, RunEnd, Sink
 from systems.process_table import ProcessTable
@@ -206,9 +206,10 @@ class VirtualDriver(Effects):
             except TimedOut as late:
                 self.failed(task, late)
                 return
-            except Exception as error:
-                name = f"program {task.run.spec.index} ({task.run.spec.kind})"
-                raise ProgramError(f"{name} raised {type(error).__name__}: {error}") from error
+            except (KeyboardInterrupt, MemoryError):
+                raise
+            except BaseException as error:  # SystemExit is no way out of a program
+                raise raised(task, error) from error
             task.ticket += 1
             if type(effect) is CallEffect:
                 self._call(task, effect)
