@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib import import_module
@@ -24,7 +24,7 @@ from systems.latency.catalog import UnknownTable, load_table
 from systems.latency.model import TableLatency
 from vocabulary import BLOCK, EngineConfig
 from workloads.arrivals import poisson, recorded
-from workloads.base import NothingLeft, ProgramSet, WorkloadError
+from workloads.base import NothingLeft, ProgramSet, ProgramSpec, WorkloadError
 from workloads.load import load
 from workloads.overflow import exceeded
 
@@ -108,13 +108,17 @@ class Plan:
     @cached_property
     def offline(self) -> Offline:
         """Calls, longest context and the best prefix hits, from a run without a clock."""
-        return self._offline() if self._offline is not None else offline(self.programs.programs)
+        return self._offline() if self._offline is not None else self._look(self.programs.programs)
+
+    def _look(self, specs: Sequence[ProgramSpec]) -> Offline:
+        with programs_of(self.config.workload):
+            return offline(specs)
 
     def begin_offline(self) -> None:
         """Compute ``offline`` on another core while this one does the run."""
         specs = self.programs.programs
         if "offline" not in self.__dict__ and len(specs) > FEW:
-            self._offline = in_background(lambda: offline(specs))
+            self._offline = in_background(lambda: self._look(specs))
 
     @property
     def calls_estimate(self) -> int:
@@ -122,7 +126,7 @@ class Plan:
         specs = self.programs.programs
         if "offline" in self.__dict__ or len(specs) <= FEW:
             return self.offline.calls
-        return offline(specs[:FEW]).calls * len(specs) // FEW
+        return self._look(specs[:FEW]).calls * len(specs) // FEW
 
     @cached_property
     def program_hash(self) -> str:

@@ -15,15 +15,18 @@ import pyarrow as pa
 
 from bench.checks import check
 from bench.config import RunConfig
-from bench.errors import BenchError, Exit, InvalidRun, MissingError
+from bench.errors import BenchError, Exit, InvalidRun, MissingError, UsageError
 from bench.eventlog import EventLog, read_tables
 from bench.files import explain, locked, ready, write_json
+from bench.foreign import policies_of
 from bench.manifest import command_line, git_state, manifest
 from bench.plan import Plan, check_fit, plan
 from bench.records import EngineTotals, RunEnd, Sink
 from bench.summary import Context, describe, pool
 from bench.tables import FORMAT, TABLES
 from bench.traps import quantum_below_recompute
+from systems.process_table import ProcessTable
+from systems.protocols import Router, Scheduler
 from workloads.base import ProgramSpec
 from workloads.dryrun import dry_run
 
@@ -77,7 +80,7 @@ def execute(plan: Plan, *, force: bool = False, progress: Progress | None = None
         return _there(folder, plan)
     check_fit(plan)
     check_engine(plan.config.engine)
-    ready(folder, 10_000_000 + BYTES_PER_CALL * plan.offline.calls)
+    ready(folder, 10_000_000 + BYTES_PER_CALL * plan.calls_estimate)
     with locked(folder):
         if not force and (folder / "summary.json").exists():
             return _there(folder, plan)
@@ -123,6 +126,7 @@ def _fresh(plan: Plan, progress: Progress | None) -> RunResult:
     _clear(folder)
     write_json(folder / "manifest.json", manifest(plan.identity, plan.details(), command))
     began = time.perf_counter()
+    plan.begin_offline()
     result_hash = _logged(plan, progress)
     summary = {
         "format": FORMAT,
@@ -179,16 +183,18 @@ def _logged(plan: Plan, progress: Progress | None) -> str:
 def drive_plan(plan: Plan, sink: Sink, progress: Progress | None = None) -> RunEnd:
     """Build the deployment and drive the programs through it.
 
-    Raises MissingError if this machine cannot run the engine.
+    Raises MissingError if this machine cannot run the engine, InvalidRun if a program
+    failed, UsageError if a policy from outside the project did.
     """
     from bench.drivers.virtual import ProgramError, drive
-    from systems.catalog import build_router, build_scheduler, build_table
+    from systems.catalog import build_table
+    from systems.checked import PolicyError
     from systems.engines.vllm_virtual import EngineUnavailable
 
     count = len(plan.programs.programs)
     table = build_table(plan.spec)
-    schedulers = [build_scheduler(plan.spec, table) for _ in range(plan.config.replicas)]
     try:
+        schedulers, router = _policies(plan, table)
         engines = _engines(plan, schedulers)
         try:
             return drive(
@@ -196,7 +202,7 @@ def drive_plan(plan: Plan, sink: Sink, progress: Progress | None = None) -> RunE
                 times=plan.times,
                 concurrency=plan.config.concurrency,
                 engines=engines,
-                router=build_router(plan.spec),
+                router=router,
                 table=table,
                 sink=sink,
                 remaining=output_tokens if plan.spec.clairvoyant else None,
@@ -209,6 +215,25 @@ def drive_plan(plan: Plan, sink: Sink, progress: Progress | None = None) -> RunE
         raise MissingError(str(error)) from None
     except ProgramError as error:
         raise InvalidRun(str(error)) from error
+    except PolicyError as error:
+        raise UsageError(str(error)) from error
+
+
+def _policies(plan: Plan, table: ProcessTable) -> tuple[list[Scheduler], Router]:
+    """A scheduler for each engine, and the router; those from outside the project are watched.
+
+    vLLM's worker gets a copy of the scheduler, with its table: there it stays as it is.
+    """
+    from systems.catalog import build_router, build_scheduler
+    from systems.checked import Checked, CheckedRouter
+
+    spec = plan.spec
+    with policies_of(spec.scheduler, spec.router):
+        schedulers = [build_scheduler(spec, table) for _ in range(plan.config.replicas)]
+        router = build_router(spec)
+    if ":" in spec.scheduler and plan.config.engine != "vllm-virtual":
+        schedulers = [Checked(scheduler, spec.scheduler) for scheduler in schedulers]
+    return schedulers, CheckedRouter(router, spec.router) if ":" in spec.router else router
 
 
 def output_tokens(spec: ProgramSpec) -> float:
