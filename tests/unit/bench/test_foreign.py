@@ -1,5 +1,7 @@
 """Programs and policies of the user that fail: one line that names them, and an exit code that is not 0."""
 
+import json
+
 import pytest
 from typer.testing import CliRunner
 
@@ -47,3 +49,89 @@ def test_a_program_that_exits_is_a_failed_program(tmp_path, verb):
 
 def test_a_policy_that_cannot_be_made_is_named(tmp_path):
     fails(run(tmp_path, f"{HERE}:Leaves"), 2, f"{HERE}:Leaves cannot be made: SystemExit")
+
+
+class Raises(Fcfs):
+    def arrive(self, call, snap, now):
+        raise RuntimeError("boom\nand more")
+
+
+class Deep(Fcfs):
+    def expire(self, call, served, now):
+        return self.expire(call, served, now)
+
+    def arrive(self, call, snap, now):
+        return (0, now, 1.0)
+
+
+class Strange(Fcfs):
+    slot = None
+
+    def arrive(self, call, snap, now):
+        return self.slot
+
+
+class Hours(Fcfs):
+    unit = "hours"
+
+
+class Early(Fcfs):
+    tracks_wait = True
+
+    def next_due(self):
+        return "soon"
+
+
+class Moves(Fcfs):
+    tracks_wait = True
+
+    def next_due(self):
+        return 0.0
+
+    def due(self, now):
+        return [(1, (0, 0.0, 1.0))]
+
+
+class Astray:
+    name = "astray"
+
+    def route(self, call, engines, now):
+        return len(engines)
+
+
+@pytest.mark.parametrize(
+    ("policy", "says"),
+    [
+        ("Raises", "scheduler tests.unit.bench.test_foreign:Raises, arrive(): RuntimeError: boom\n"),
+        ("Deep", "expire(): RecursionError"),
+        ("Hours", "one of step, s, token, got 'hours'"),
+        ("Early", "next_due() returned 'soon'"),
+        ("Moves", "due() returned 1"),
+        ("Astray", "route() returned 2; it must return the id of a live engine"),
+    ],
+)
+def test_what_a_policy_does_wrong_is_its_own(tmp_path, policy, says):
+    fails(run(tmp_path, f"{HERE}:{policy}", "chatbot", "--replicas", 2), 2, says)
+
+
+@pytest.mark.parametrize(
+    "slot",
+    [None, "abc", (-1, 0.0, 1.0), (0, float("nan"), 1.0), (0.5, 0.0, 1.0), (0, 0.0, 0.0), (0, "x", 1.0)],
+)
+def test_a_slot_is_a_level_a_key_and_a_quantum(tmp_path, monkeypatch, slot):
+    monkeypatch.setattr(Strange, "slot", slot)
+    fails(run(tmp_path, f"{HERE}:Strange"), 2, "arrive() returned", "it must return a Slot")
+
+
+class Fine(Fcfs):
+    """FCFS under another name."""
+
+
+def test_a_watched_policy_decides_as_it_would_alone(tmp_path):
+    alone = {"tests.unit.bench.test_foreign:Fine": [], "vllm-opt": ["--scheduler", "fcfs"]}
+    hashes = set()
+    for system, words in alone.items():
+        got = run(tmp_path, system, "chatbot", *words, "--json")
+        assert got.exit_code == 0, got.output
+        hashes.add(json.loads(got.stdout)["result_hash"])
+    assert len(hashes) == 1
