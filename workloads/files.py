@@ -5,11 +5,15 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 import zlib
 from pathlib import Path
 from typing import Any, NoReturn
 
 from workloads.base import WorkloadError
+
+MOST_ENTRIES = 100_000
+"""A folder of more entries is no folder of traces."""
 
 
 def read_bytes(path: Path) -> bytes:
@@ -20,7 +24,70 @@ def read_bytes(path: Path) -> bytes:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise WorkloadError(f"{path.name}: broken gzip data ({error})") from error
     except OSError as error:
-        raise WorkloadError(f"{path}: {error.strerror or error}") from error
+        raise unreadable(error, path) from error
+
+
+def unreadable(error: OSError, path: Path) -> WorkloadError:
+    """The error for a file or folder that the system does not let us read."""
+    if isinstance(error, PermissionError):
+        return WorkloadError(f"permission denied: {shown(path)}")
+    return WorkloadError(f"{shown(path)}: {error.strerror or error}")
+
+
+def shown(path: Path | str) -> str:
+    """A path as text that can be printed and hashed: bytes that are no UTF-8 as \\xNN."""
+    return str(path).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def exists(spec: str) -> bool:
+    """Whether there is such a file or folder. Raises WorkloadError where that cannot be known."""
+    try:
+        return Path(spec).exists()
+    except OSError as error:
+        raise unreadable(error, Path(spec)) from error
+
+
+def files_of(path: Path) -> list[Path]:
+    """The file, or all files below the folder, sorted.
+
+    Raises WorkloadError for one that cannot be read, and above MOST_ENTRIES entries.
+    """
+    found, seen = [], 0
+
+    def refuse(error: OSError) -> NoReturn:
+        raise unreadable(error, Path(error.filename or path)) from error
+
+    for folder, folders, files in os.walk(path, onerror=refuse) if path.is_dir() else ():
+        seen += len(folders) + len(files)
+        if seen > MOST_ENTRIES:
+            raise WorkloadError(
+                f"{shown(path)}: more than {MOST_ENTRIES} entries; name a folder of traces only"
+            )
+        found += [file for name in files if (file := Path(folder, name)).is_file()]
+    found = sorted(found) if path.is_dir() else [path]
+    for file in found:
+        if not os.access(file, os.R_OK):
+            raise WorkloadError(f"permission denied: {shown(file)}")
+    return found
+
+
+def fault(path: Path) -> str:
+    """Why a JSON file is no trace of any format; empty for a file that is not meant to be JSON."""
+    name = shown(path.name)
+    if not name.removesuffix(".gz").endswith((".json", ".jsonl")):
+        return ""
+    text = read_bytes(path)
+    try:
+        value = parse_json(text.partition(b"\n")[0] if ".jsonl" in name else text, name)
+    except WorkloadError as error:
+        return str(error).removeprefix(name).removeprefix(":").strip()
+    if isinstance(value, list) and not value:
+        return "an empty list"
+    if not isinstance(value, dict):
+        return f"not an object but {brief(value)}"
+    return (
+        f"an object with the fields {', '.join(sorted(value)[:8])}" if value else "an object without fields"
+    )
 
 
 def head(path: Path, size: int = 65_536) -> bytes:

@@ -22,7 +22,7 @@ from typing import Any
 import workloads
 from workloads import readers
 from workloads.base import NothingLeft, ProgramSet, ProgramSpec, Reader, Workload, WorkloadError
-from workloads.files import Tally, digest
+from workloads.files import Tally, digest, exists, fault, files_of, shown
 from workloads.keys import key_of
 from workloads.overflow import RULES, exceeded, fit_specs
 from workloads.parameters import nearest
@@ -57,6 +57,8 @@ def load(
     skip). ``fmt`` names the reader. Raises WorkloadError.
     """
     _check(n, rate, max_model_len, on_overflow)
+    if shown(spec) != spec:
+        raise WorkloadError(f"{shown(spec)}: the name is not UTF-8 text; give the file or folder another")
     kind, target, preset = _resolve(spec)
     if kind == "trace":
         return _trace(Path(target), n, seed, parameters, rate, max_model_len, on_overflow, fmt, closed)
@@ -108,7 +110,7 @@ def _resolve(spec: str) -> tuple[str, str, str | None]:
     if head in _workloads():
         return "name", head, rest or None
     _refuse_skipped(f"workloads.{head}")
-    if Path(spec).exists():
+    if exists(spec):
         return "trace", spec, None
     if rest and "/" not in spec:
         return "import", spec, None
@@ -249,7 +251,10 @@ def _trace(
 ) -> ProgramSet:  # fmt: skip
     if parameters:
         raise WorkloadError(f"{path.name} is a trace and has no parameter {next(iter(parameters))!r}")
-    reader = _reader(path, fmt)
+    files = files_of(path)
+    if not files:
+        raise WorkloadError(f"no files in {path}")
+    reader = _reader(path, files, fmt)
     rule = "skip" if on_overflow == "auto" else on_overflow
     result = reader.read(path, max_model_len=limit, on_overflow=rule)
     if not result.programs:
@@ -262,11 +267,11 @@ def _trace(
     else:
         result.programs = _recorded(result.programs, n, path.name)
     result.parameters = {"format": reader.name, "on_overflow": rule, **result.parameters}
-    result.digest = _digest(result, _hashes(path), result.skipped, n, rate)
+    result.digest = _digest(result, _hashes(path, files), result.skipped, n, rate)
     return result
 
 
-def _reader(path: Path, fmt: str | None) -> Reader:
+def _reader(path: Path, files: list[Path], fmt: str | None) -> Reader:
     if fmt is not None:
         if fmt not in _readers():
             _refuse_skipped(f"workloads.readers.{fmt}")
@@ -277,8 +282,10 @@ def _reader(path: Path, fmt: str | None) -> Reader:
     for name in sorted(_readers()):
         if _readers()[name].sniff(path):
             return _readers()[name]
+    why = next((f"{shown(file.name)}: {line}" for file in files if (line := fault(file))), "")
+    why = why.removeprefix(f"{path.name}: ")
     raise WorkloadError(
-        f"{path.name}: no reader recognises this (formats: {', '.join(reader_names())}); "
+        f"{path.name}: no reader recognises this{why and f': {why}'} (formats: {', '.join(reader_names())}); "
         "name the format to see what is wrong with it"
     )
 
@@ -322,11 +329,10 @@ def _recorded(programs: list[ProgramSpec], n: int | None, where: str) -> list[Pr
     ]
 
 
-def _hashes(path: Path) -> dict[str, str]:
+def _hashes(path: Path, files: list[Path]) -> dict[str, str]:
     if path.is_file():
         return {path.name: digest(path)}
-    files = sorted(file for file in path.rglob("*") if file.is_file())
-    return {file.relative_to(path).as_posix(): digest(file) for file in files}
+    return {shown(file.relative_to(path).as_posix()): digest(file) for file in files}
 
 
 def _digest(

@@ -28,7 +28,7 @@ from typing import Any
 from vocabulary import on_grid
 from workloads.base import NothingLeft, ProgramSet, ProgramSpec, WorkloadError
 from workloads.block_hashes import SharedPrompts
-from workloads.files import Fields, Tally, parse_json, read_bytes
+from workloads.files import Fields, Tally, files_of, parse_json, read_bytes, shown
 from workloads.files import head as file_head
 from workloads.keys import key_of
 from workloads.overflow import exceeded, fit
@@ -65,7 +65,7 @@ class WekaReader:
         programs: list[ProgramSpec] = []
         files = session_files(path)
         for file in files:
-            name = file.name if file == path else file.relative_to(path).as_posix()
+            name = shown(file.name if file == path else file.relative_to(path).as_posix())
             document = _document(file, name, skipped, single=file == path)
             if document is None:
                 continue
@@ -86,7 +86,7 @@ def session_files(path: Path) -> list[Path]:
     """The files of a session or a folder of sessions, in a fixed order."""
     if path.is_file():
         return [path]
-    return sorted(f for f in path.rglob("*") if f.name.endswith((".json", ".json.gz")) and f.is_file())
+    return [file for file in files_of(path) if file.name.endswith((".json", ".json.gz"))]
 
 
 def _document(file: Path, name: str, skipped: Tally, *, single: bool) -> Fields | None:

@@ -1,6 +1,9 @@
+import os
+
 import pytest
 
 from tests.unit.workloads.weka_files import request, session, write
+from workloads import files
 from workloads.base import WorkloadError
 from workloads.dag import program_hash
 from workloads.dryrun import dry_runs
@@ -140,3 +143,58 @@ def test_unreadable_traces(tmp_path):
         load(str(tmp_path / "text.csv"), fmt="weka")
     with pytest.raises(WorkloadError, match="has no parameter 'a'"):
         load(str(tmp_path), parameters={"a": "1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.json", "[]", "an empty list "),
+        ("a.json", "[1, 2]", "not an object but list of 2 "),
+        ("a.json", "3", "not an object but 3 "),
+        ("a.json", "{}", "an object without fields "),
+        ("a.json", '{"b": 1, "a": 2}', "an object with the fields a, b "),
+        ("a.json", '{\n"a": 1,\n}', "3:1: broken JSON"),
+        ("a.jsonl", '{"x": 1}\n{', "an object with the fields x "),
+    ],
+)
+def test_a_file_no_reader_recognises_says_why(name, text, said, tmp_path):
+    path = write(tmp_path, name, text)
+    for spec in (path, tmp_path):
+        with pytest.raises(WorkloadError) as error:
+            load(str(spec))
+        place = "" if spec == path else f"{name}: "
+        assert f"no reader recognises this: {place}{said}" in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+def test_a_file_whose_name_is_no_utf8_is_read(traces):
+    os.rename(os.fsencode(traces / "3.json"), os.fsencode(traces) + b"/caf\xe9.json")
+    result = load(str(traces))
+    assert len(result.programs) == 4
+    assert result.digest.isalnum()
+    with pytest.raises(WorkloadError, match=r"caf\\xe9.json: the name is not UTF-8 text"):
+        load(os.fsdecode(os.fsencode(traces) + b"/caf\xe9.json"))
+
+
+def test_an_empty_folder_and_a_folder_of_too_much(tmp_path, traces, monkeypatch):
+    (tmp_path / "inner").mkdir()
+    with pytest.raises(WorkloadError, match=f"^no files in {tmp_path / 'inner'}$"):
+        load(str(tmp_path / "inner"))
+    monkeypatch.setattr(files, "MOST_ENTRIES", 3)
+    with pytest.raises(WorkloadError, match="more than 3 entries"):
+        load(str(traces))
+
+
+def test_what_may_not_be_read_is_named(traces, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: path.name != "2.json")
+    for spec in (traces, traces / "2.json"):
+        with pytest.raises(WorkloadError, match=f"^permission denied: {traces / '2.json'}$"):
+            load(str(spec))
+    monkeypatch.undo()
+
+    def denied(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", denied)
+    with pytest.raises(WorkloadError, match=f"^permission denied: {traces}$"):
+        load(str(traces))
