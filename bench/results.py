@@ -21,7 +21,11 @@ def cells(out: Path) -> list[Path]:
 def find(result: str, out: Path) -> Path:
     """A result by its folder or by the first digits of its cell. Raises UsageError."""
     path = Path(result)
+    if not result.strip():
+        raise UsageError("give a folder of a result, or the first digits of its name (see bench ls results)")
     if path.is_dir():
+        if not any((path / name).exists() for name in ("summary.json", "manifest.json")):
+            raise UsageError(f"{result} is a folder, but not of a result: see bench ls results")
         return path
     known = cells(out)
     hits = [p for p in known if p.name.startswith(path.name)]

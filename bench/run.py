@@ -76,23 +76,29 @@ def run_seeds(
 def execute(plan: Plan, *, force: bool = False, progress: Progress | None = None) -> RunResult:
     """Run a plan unless its result is there. Raises BenchError."""
     folder = plan.folder
-    if not force and (folder / "summary.json").exists():
-        return _there(folder, plan)
+    if not force and (there := _there(folder, plan)) is not None:
+        return there
     check_fit(plan)
     check_engine(plan.config.engine)
     ready(folder, 10_000_000 + BYTES_PER_CALL * plan.calls_estimate)
     with locked(folder):
-        if not force and (folder / "summary.json").exists():
-            return _there(folder, plan)
+        if not force and (there := _there(folder, plan)) is not None:
+            return there
         try:
             return _fresh(plan, progress)
         except OSError as error:
             raise explain(error, folder) from None
 
 
-def _there(folder: Path, plan: Plan) -> RunResult:
-    """The finished result of a plan, under the name the system was asked for by."""
-    result = finished(folder)
+def _there(folder: Path, plan: Plan) -> RunResult | None:
+    """The finished result of a plan, under the name the system was asked for by.
+
+    None if there is none that can be read: such a cell is run again.
+    """
+    try:
+        result = finished(folder)
+    except MissingError:
+        return None
     notes = ["already there (--force runs it again)", result.summary.get("note")]
     result.summary.update(system=plan.config.system, note="; ".join(str(n) for n in notes if n))
     return result
@@ -101,10 +107,12 @@ def _there(folder: Path, plan: Plan) -> RunResult:
 def finished(folder: Path) -> RunResult:
     """The result in ``folder``; ``note`` says if other code made it. Raises MissingError."""
     try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        made = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        summary = _object(folder / "summary.json")
+        made = _object(folder / "manifest.json")
     except (OSError, ValueError) as error:
-        raise MissingError(f"{folder} holds no finished result: {error}") from None
+        raise MissingError(
+            f"{folder} holds no finished result ({error}): run it again (the same bench run, or with --force)"
+        ) from None
     if summary.get("format") != FORMAT:
         raise MissingError(
             f"{folder} was written in format {summary.get('format')}, this is {FORMAT}: run it again"
@@ -114,6 +122,17 @@ def finished(folder: Path) -> RunResult:
     if before != now:
         summary["note"] = f"made by commit {before[:10]}, this is {now[:10]}"
     return RunResult(summary, folder, cached=True)
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """A JSON object in a file. Raises OSError or ValueError, naming the file."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from None
+    if not isinstance(data, dict):
+        raise ValueError(f"{path.name}: not a JSON object")
+    return data
 
 
 @cache

@@ -261,3 +261,18 @@ def test_a_plan_says_its_load(tmp_path):
     assert made.load == "12 programs, Poisson 2/s"
     assert "SIMULATED" in made.badge
     assert plan(config(tmp_path, rate=None, concurrency=2)).load == "12 programs, 2 at all times"
+
+
+@pytest.mark.parametrize("name", ["summary.json", "manifest.json"])
+@pytest.mark.parametrize("text", ["", '{"format": 1, "ce', "null", None])
+def test_a_cell_that_cannot_be_read_is_run_again(tmp_path, name, text):
+    first = run(config(tmp_path))
+    (first.folder / name).unlink()
+    if text is not None:
+        (first.folder / name).write_text(text)
+    with pytest.raises(MissingError, match=rf"{name}.*run it again"):
+        finished(first.folder)
+    again = run(config(tmp_path))
+    assert not again.cached
+    assert again.summary["result_hash"] == first.summary["result_hash"]
+    assert finished(first.folder).cached
