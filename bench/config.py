@@ -13,6 +13,9 @@ ENGINES = ("sim", "reference", "vllm-virtual")
 OVERFLOW = ("refuse", "skip", "truncate")
 LIMITS = ("kv_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len")
 """Engine limits that ``--knob engine.NAME=N`` sets."""
+MOST = {"n": 10_000_000, "replicas": 1_024}
+"""More than this is refused: a slip of the hand, or more than memory holds."""
+MOST_SEEDS = 10_000
 _OWN_WORDS = ("system", "workload", "format", "knobs", "parameters")
 
 
@@ -84,6 +87,8 @@ def _check(config: RunConfig) -> None:
         value = getattr(config, name)
         if value is not None and value < 1:
             raise UsageError(f"--{name} must be at least 1, got {value}")
+        if value is not None and value > MOST.get(name, value):
+            raise UsageError(f"--{name} must be at most {MOST[name]:,}, got {value:,}")
     if config.seed < 0:
         raise UsageError(f"--seed must not be negative, got {config.seed}")
     if config.engine not in ENGINES:

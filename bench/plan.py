@@ -275,7 +275,15 @@ def _rate(config: RunConfig, programs: ProgramSet) -> float | None:
 
 def _times(config: RunConfig, programs: ProgramSet, rate: float | None) -> list[float]:
     specs = programs.programs
-    return _explained(lambda: recorded(specs) if rate is None else poisson(rate, len(specs), config.seed))
+    if rate is None:
+        return _explained(lambda: recorded(specs))
+    try:
+        return poisson(rate, len(specs), config.seed)
+    except ValueError as error:
+        raise UsageError(
+            f"--rate {rate:g}: {len(specs)} programs take about {len(specs) / rate:.3g} s to arrive, more "
+            f"than a run can last ({error}); give a higher --rate or a lower --n"
+        ) from None
 
 
 def check_fit(plan: Plan) -> None:

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any, ParamSpec
 
 import typer
@@ -17,6 +18,15 @@ from bench.errors import BenchError, Exit
 P = ParamSpec("P")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a page.")]
+
+
+def _folder(text: str | Path) -> Path:
+    if not str(text).strip():
+        raise typer.BadParameter("must name a folder; . is the current one")
+    return Path(text)
+
+
+Out = Annotated[Path, typer.Option(metavar="FOLDER", parser=_folder, help="Folder of results.")]
 Seed = Annotated[int, typer.Option(help="Seed of programs and arrivals.")]
 Params = Annotated[
     list[str] | None,

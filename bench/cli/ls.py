@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bench.cli.common import Json, emit_json, page, verb
+from bench.cli.common import Json, Out, emit_json, page, verb
 
 Row = dict[str, Any]
 
@@ -22,7 +22,7 @@ def ls(
             "or results; default: all of them."
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
+    out: Out = Path("results"),
     as_json: Json = False,
 ) -> None:
     """List what there is."""

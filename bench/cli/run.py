@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bench.cli.common import Json, Params, Programs, Seed, emit_json, page, progress, verb
-from bench.config import RunConfig, pairs
+from bench.cli.common import Json, Out, Params, Programs, Seed, emit_json, page, progress, verb
+from bench.config import MOST_SEEDS, RunConfig, pairs
 
 if TYPE_CHECKING:
     from bench.plan import Plan
@@ -47,7 +47,7 @@ def run(
     on_overflow: Annotated[
         str | None, Option(help="refuse, skip or truncate prompts over the context or the KV cache.")
     ] = None,
-    out: Annotated[Path, Option(help="Folder of results.")] = Path("results"),
+    out: Out = Path("results"),
     force: Annotated[bool, Option("--force", help="Run again even if the result is there.")] = False,
     as_json: Json = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Say what would run, and where.")] = False,
@@ -60,8 +60,8 @@ def run(
         system, path, rate, concurrency, n, seed, model, gpu, replicas, engine, scheduler, router,
         pairs(knob or [], "--knob"), pairs(param or [], "-p"), on_overflow, form, out,
     )  # fmt: skip
-    if seeds < 1:
-        raise UsageError(f"--seeds must be at least 1, got {seeds}")
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise UsageError(f"--seeds must be at least 1 and at most {MOST_SEEDS:,}, got {seeds:,}")
     if dry_run:
         _dry_run(config, seeds, as_json)
         return

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.common import Json, emit_json, page, verb
+from bench.cli.common import Json, Out, emit_json, page, verb
 
 
 @verb
 def show(
     result: Annotated[str, typer.Argument(help="A result folder, or the first digits of its name.")],
-    out: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
+    out: Out = Path("results"),
     verify: Annotated[bool, typer.Option("--verify", help="Read the tables and check their hash.")] = False,
     manifest: Annotated[bool, typer.Option("--manifest", help="Print the manifest as JSON.")] = False,
     as_json: Json = False,

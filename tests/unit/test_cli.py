@@ -38,6 +38,10 @@ BAD = [
     (["--system", "atlas", "--workload", "chatbot", "--n", "0"], 2, "at least 1"),
     (["--system", "atlas", "--workload", "chatbot", "--seeds", "0"], 2, "at least 1"),
     (["--system", "atlas", "--workload", "chatbot", "--seed", "-1"], 2, "negative"),
+    (["--system", "atlas", "--workload", "chatbot", "--seeds", "10001"], 2, "at most 10,000"),
+    (["--system", "atlas", "--workload", "chatbot", "--n", "99999999999"], 2, "at most 10,000,000"),
+    (["--system", "atlas", "--workload", "chatbot", "--replicas", "100000"], 2, "at most 1,024"),
+    (["--system", "atlas", "--workload", "chatbot", "--rate", "1e-300"], 2, "--rate 1e-300"),
     (["--system", "atlas", "--workload", "none/such.jsonl"], 2, "no file or folder"),
     (["--system", "atlas", *SMALL, "-p", "brannch=3"], 2, "no parameter 'brannch'"),
     (["--system", "atlas", *SMALL, "-p", "branch"], 2, "NAME=VALUE"),
@@ -93,6 +97,19 @@ def test_too_many_skipped_programs_are_an_invalid_run(trace, out):
     got = invoke(*words, "--knob", "engine.max_model_len=300")
     assert got.exit_code == 4
     assert "skipped" in got.output or "no program is left" in got.output
+
+
+@pytest.mark.parametrize("words", [["run", "--system", "atlas", *SMALL], ["show", "abc"], ["ls", "results"]])
+def test_an_empty_folder_name_is_refused(words):
+    got = invoke(*words, "--out", "")
+    assert (got.exit_code, "must name a folder" in got.output) == (2, True), got.output
+
+
+@pytest.mark.parametrize(("result", "says"), [("", "first digits"), ("..", "not of a result")])
+def test_show_of_nothing_is_one_line(result, says, out):
+    got = invoke("show", result, "--out", out)
+    assert (got.exit_code, len(got.output.splitlines())) == (2, 1), got.output
+    assert says in got.output
 
 
 def test_missing_engine_exits_6(out, monkeypatch, tmp_path):
