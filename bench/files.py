@@ -52,9 +52,19 @@ def plain(data: Any) -> Any:
     return str(data)
 
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system calls a full disk."""
+
+
+def unwritten(error: OSError, file: Path) -> MissingError:
+    """Why ``file``, named with -o, could not be written, as one line with what would help."""
+    help_ = "free some space or give another file" if error.errno in FULL else "give another file"
+    return MissingError(f"cannot write {file}: {error.strerror or error}; {help_} with -o")
+
+
 def explain(error: OSError, folder: Path) -> MissingError:
     """An I/O error as one line with what would help."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in FULL:
         return MissingError(
             f"no space left for results in {folder} ({error.strerror}): free some space or "
             "give another folder with --out; finished results are kept"

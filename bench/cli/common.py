@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import functools
 import json
 import os
@@ -49,6 +51,7 @@ def verb(command: Callable[P, None]) -> Callable[P, None]:
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             command(*args, **kwargs)
+            sys.stdout.flush()
         except BenchError as error:
             fail(str(error), error.exit_code)
         except KeyboardInterrupt:
@@ -58,17 +61,35 @@ def verb(command: Callable[P, None]) -> Callable[P, None]:
             raise typer.Exit(Exit.OK) from None
         except MemoryError:
             fail("out of memory: lower --n", Exit.MISSING)
+        except OSError as error:
+            if stdout_is_full(error):
+                raise typer.Exit(int(Exit.MISSING)) from None
+            _internal(error)
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
         except Exception as error:
-            if os.environ.get(DEBUG):
-                raise
-            line = f"internal error: {type(error).__name__}: {error} ({DEBUG}=1 shows where)"
-            fail(line, Exit.INTERNAL)
+            _internal(error)
         except BaseException as error:  # SystemExit and its like, of the user's code: never exit code 0
             fail(f"a program or policy raised {type(error).__name__}({error})", Exit.INVALID_RUN)
 
     return guarded
+
+
+def _internal(error: Exception) -> None:
+    """Say that it is our fault; called while ``error`` is handled."""
+    if os.environ.get(DEBUG):
+        raise error
+    fail(f"internal error: {type(error).__name__}: {error} ({DEBUG}=1 shows where)", Exit.INTERNAL)
+
+
+def stdout_is_full(error: OSError) -> bool:
+    """Whether an I/O error that nobody explained is one of stdout; then it is said, and stdout closed."""
+    if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+        return False
+    with contextlib.suppress(OSError, ValueError):  # or Python tries again when it ends, and complains
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    typer.echo(f"error: cannot write to stdout: {error.strerror}", err=True)
+    return True
 
 
 def fail(message: str, code: Exit) -> None:

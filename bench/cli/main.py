@@ -8,6 +8,7 @@ import sys
 import typer
 
 from bench.cli import ls, reproduce, run, show, trace, version
+from bench.cli.common import stdout_is_full
 
 app = typer.Typer(
     name="bench",
@@ -35,6 +36,10 @@ def main() -> None:
         app()
     except KeyboardInterrupt:
         sys.exit(130)
+    except OSError as error:  # of --help and the like, which are no verbs
+        if not stdout_is_full(error):
+            raise
+        sys.exit(6)
 
 
 if __name__ == "__main__":

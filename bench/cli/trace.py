@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,9 +32,12 @@ def stats(
     as_json: Json = False,
 ) -> None:
     """Counts, lengths, tool times, prefix sharing, and whether least attained service should win."""
+    from bench.foreign import programs_of
     from bench.trace import stats as stats_of
 
-    found = stats_of(_programs(source, n, seed, param, on_overflow))
+    programs = _programs(source, n, seed, param, on_overflow)
+    with programs_of(source):
+        found = stats_of(programs)
     if as_json:
         emit_json(found)
         return
@@ -55,21 +59,29 @@ def export(
 ) -> None:
     """Write programs in our own lossless format, which every verb reads."""
     from bench.errors import UsageError
-    from bench.files import explain
+    from bench.files import unwritten
+    from bench.foreign import programs_of
     from workloads.dryrun import dry_runs
     from workloads.own import export as write
 
-    if output.exists() and not force:
+    try:
+        there = output.exists()
+    except OSError as error:
+        raise unwritten(error, output) from None
+    if there and not force:
         raise UsageError(f"{output} exists; --force replaces it")
     programs = _programs(source, n, seed, param, on_overflow)
     part = output.with_name(f".part-{output.name}")
+    with programs_of(source):
+        dags = dry_runs(programs.programs)
     try:
-        write(dry_runs(programs.programs), part, programs.name)
+        write(dags, part, programs.name)
         part.replace(output)
     except OSError as error:
-        raise explain(error, output.parent) from None
+        raise unwritten(error, output) from None
     finally:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
     typer.echo(f"{output}: {len(programs.programs)} programs of {programs.name}")
 
 

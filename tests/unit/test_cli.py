@@ -112,6 +112,15 @@ def test_show_of_nothing_is_one_line(result, says, out):
     assert says in got.output
 
 
+@pytest.mark.parametrize("name", ["none/x.jsonl", "file/x.jsonl", "n" * 300])
+def test_an_export_that_cannot_be_written_names_its_option(name, tmp_path):
+    (tmp_path / "file").write_text("")
+    got = invoke("trace", "export", "chatbot", "-n", 2, "-o", tmp_path / name)
+    assert (got.exit_code, len(got.output.splitlines())) == (6, 1), got.output
+    assert "cannot write" in got.output
+    assert "with -o" in got.output
+
+
 def test_missing_engine_exits_6(out, monkeypatch, tmp_path):
     monkeypatch.setenv("BENCH_VLLM_PYTHON", str(tmp_path / "nothing"))
     got = invoke("run", "--system", "atlas", *SMALL, "--engine", "vllm-virtual", "--out", out)

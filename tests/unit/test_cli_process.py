@@ -96,6 +96,16 @@ def test_a_disk_that_fills_up_is_one_line(tmp_path):
     assert not list(tmp_path.glob("*/summary.json"))
 
 
+@pytest.mark.parametrize(
+    "words", [["--help"], ["version"], ["ls", "systems"], ["trace", "stats", "chatbot", "-n", "3", "--json"]]
+)
+def test_a_full_stdout_is_one_line(words):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*BENCH, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 6, done.stderr
+    assert done.stderr == "error: cannot write to stdout: No space left on device\n"
+
+
 def test_help_costs_little():
     code = "import resource, sys; sys.argv = ['bench', '--help']; from bench.cli.main import main\n"
     code += "try: main()\nexcept SystemExit: pass\n"
