@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import os
 import re
@@ -100,6 +101,16 @@ def test_the_files_of_the_readme_keep_the_contracts(copy: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert all(f"{name}] PASSED" in done.stdout for name in ("plan-then-act", "shortest-prompt"))
+
+
+def test_docs_metrics_explains_every_number(copy: Path) -> None:
+    done = bench(copy, ["run", "--system", "plas", "--workload", "chatbot", "-n", "12", "--json"])
+    measured = set(json.loads(done.stdout)["metrics"])
+    groups = {name.partition(".")[0] for name in measured}
+    words = re.findall(r"`(\w+\.[\w.*]+)`", (ROOT / "docs" / "metrics.md").read_text())
+    named = {word: fnmatch.filter(measured, word) for word in words if word.partition(".")[0] in groups}
+    assert [word for word, found in named.items() if not found] == []
+    assert measured - {name for found in named.values() for name in found} == set()
 
 
 def test_a_policy_and_a_workload_in_the_current_folder_are_found(copy: Path, tmp_path: Path) -> None:
