@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from bench.errors import RuleBroken
+from bench.errors import InvalidRun, RuleBroken
 from bench.eventlog import Tables
 from bench.offline import Offline
 
@@ -32,8 +32,19 @@ def broken_rules(tables: Tables, offline: Offline | None = None) -> list[str]:
     ]
 
 
-def check(tables: Tables, offline: Offline | None = None) -> int:
-    """Raises RuleBroken naming each violated rule. Returns the number of rows checked."""
+def check(tables: Tables, offline: Offline | None = None, foreign: str = "") -> int:
+    """Raises RuleBroken naming each violated rule. Returns the number of rows checked.
+
+    ``foreign``: the workload, where it is code of the user. Its programs can differ from those
+    of the dry run, which no bug of ours explains: InvalidRun if all other rules hold.
+    """
+    if foreign and offline is not None and not broken_rules(tables):
+        if changed := _log_against_programs(tables, offline):
+            raise InvalidRun(
+                f"{foreign}: the program is not the same twice: draw random numbers from keyed streams "
+                f"(workloads/random_streams.py); {'; '.join(changed)}"
+            )
+        return len(tables.programs) + len(tables.calls)
     if broken := broken_rules(tables, offline):
         raise RuleBroken("the event log contradicts itself (a bug, please report): " + "; ".join(broken))
     return len(tables.programs) + len(tables.calls)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from bench.errors import BenchError, InvalidRun, UsageError
 from workloads.base import WorkloadError
+from workloads.load import workload_names
 from workloads.session import Effect
 
 
@@ -14,6 +16,13 @@ def in_a_line(error: BaseException) -> str:
     """The error's type, and the first line of what it says."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def is_foreign(workload: str) -> bool:
+    """Whether a workload is code of the user (``pkg.mod:fn``), neither one of ours nor a file."""
+    return (
+        ":" in workload and workload.partition(":")[0] not in workload_names() and not Path(workload).exists()
+    )
 
 
 @contextmanager
@@ -27,7 +36,7 @@ def programs_of(workload: str) -> Iterator[None]:
     except (BenchError, WorkloadError, KeyboardInterrupt, MemoryError):
         raise
     except BaseException as error:
-        if ":" not in workload:
+        if not is_foreign(workload):
             raise
         raise InvalidRun(f"{workload}: {_what(error)}") from error
 

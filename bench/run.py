@@ -18,7 +18,7 @@ from bench.config import RunConfig
 from bench.errors import BenchError, Exit, InvalidRun, MissingError, UsageError
 from bench.eventlog import EventLog, read_tables
 from bench.files import explain, locked, ready, write_json
-from bench.foreign import policies_of
+from bench.foreign import is_foreign, policies_of
 from bench.manifest import command_line, git_state, manifest
 from bench.plan import Plan, check_fit, plan
 from bench.records import EngineTotals, RunEnd, Sink
@@ -304,5 +304,5 @@ def _numbers(plan: Plan) -> dict[str, Any]:
         closed_loop=plan.config.concurrency is not None,
         warnings=(trap,),
     )
-    check(tables, facts)
+    check(tables, facts, plan.config.workload if is_foreign(plan.config.workload) else "")
     return describe(tables, context)

@@ -33,6 +33,10 @@ RESULT, WAKE, ARRIVE = range(3)
 """Kinds of events: at equal times they happen in this order."""
 
 
+LONGEST = 2.0**21
+"""Seconds that fit the time grid (``vocabulary.on_grid``)."""
+
+
 class ProgramError(RuntimeError):
     """A program raised, or asked for something impossible; names the program."""
 
@@ -42,6 +46,14 @@ def raised(task: Task, error: BaseException) -> ProgramError:
     lines = str(error).strip().splitlines()
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     return ProgramError(f"program {task.run.spec.index} ({task.run.spec.kind}) raised {text}")
+
+
+def no_time(task: Task, what: str, seconds: object) -> ProgramError:
+    """A duration that is none: negative, infinite, not a number, or beyond the time grid."""
+    return ProgramError(
+        f"program {task.run.spec.index} ({task.run.spec.kind}): {what} of {seconds!r} s; "
+        f"it must be a number of seconds from 0 to {LONGEST:.0f}"
+    )
 
 
 class Effects(ABC):
@@ -78,7 +90,10 @@ class Effects(ABC):
         """
         self.asked += 1
         now = self.now
-        time = now + on_grid(seconds)
+        try:
+            time = now + on_grid(seconds)
+        except (ValueError, TypeError):
+            raise no_time(task, "a tool" if tool else "a wait", seconds) from None
         heappush(self.events, (time, WAKE, 0, self.asked, task, task.ticket, now, tool))
 
     def woken(self, task: Task, ticket: int, started: float, tool: bool) -> None:
@@ -118,7 +133,11 @@ class Effects(ABC):
             return
         ticket, now = task.ticket, self.now
         wake = lambda: self.woken(task, ticket, now, True)  # noqa: E731
-        task.tool = self.pool.start(on_grid(effect.work_s), now, wake)
+        try:
+            work_s = on_grid(effect.work_s)
+        except (ValueError, TypeError):
+            raise no_time(task, f"tool {effect.name!r}", effect.work_s) from None
+        task.tool = self.pool.start(work_s, now, wake)
         self._watch(self.pool)
 
     def _watch(self, pool: CorePool) -> None:
@@ -156,6 +175,11 @@ class Effects(ABC):
 
     def _timeout(self, task: Task, effect: TimeoutEffect) -> None:
         ticket = task.ticket
+        try:
+            late_at = self.now + on_grid(effect.seconds)
+        except (ValueError, TypeError):
+            effect.program.close()  # it will not be awaited
+            raise no_time(task, "a timeout", effect.seconds) from None
         task.results, task.pending, task.single = [None], 1, True
         child = Task(task.run, effect.program, task)
         task.children = [child]
@@ -166,7 +190,7 @@ class Effects(ABC):
                 task.children, task.single = [], False
                 self.resume(task, TimedOut(f"no result within {effect.seconds} s"))
 
-        self.at(self.now + on_grid(effect.seconds), WAKE, late)
+        self.at(late_at, WAKE, late)
         self.resume(child, None)
 
     def _cancel(self, handle: Handle) -> None:

@@ -1,6 +1,7 @@
 """Programs and policies of the user that fail: one line that names them, and an exit code that is not 0."""
 
 import json
+import random
 
 import pytest
 from typer.testing import CliRunner
@@ -135,3 +136,41 @@ def test_a_watched_policy_decides_as_it_would_alone(tmp_path):
         assert got.exit_code == 0, got.output
         hashes.add(json.loads(got.stdout)["result_hash"])
     assert len(hashes) == 1
+
+
+PROGRAMS = {
+    "tool": lambda s: s.tool("grep", -1.0),
+    "think": lambda s: s.think(float("nan")),
+    "forever": lambda s: s.tool("grep", float("inf")),
+    "timeout": lambda s: s.timeout(-3.0, s.fork().join()),
+}
+
+
+async def waits(session):
+    await session.call(new=10, output=2)
+    await PROGRAMS[waits.how](session)
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [("tool", "-1.0 s"), ("think", "nan s"), ("forever", "inf s"), ("timeout", "a timeout of -3.0 s")],
+)
+def test_a_duration_that_is_none_names_program_and_value(tmp_path, how, says):
+    waits.how = how
+    fails(run(tmp_path, workload=f"{HERE}:waits"), 4, "program 0", says, "from 0 to")
+
+
+async def joins(session):
+    await session.join(session.call(new=10, output=2))
+
+
+def test_join_says_what_it_takes(tmp_path):
+    fails(run(tmp_path, workload=f"{HERE}:joins"), 4, "take coroutines", "got CallEffect")
+
+
+async def gambles(session):
+    await session.call(new=random.randrange(1, 10_000), output=2)
+
+
+def test_a_program_that_is_not_the_same_twice_is_told_about_streams(tmp_path):
+    fails(run(tmp_path, workload=f"{HERE}:gambles"), 4, "not the same twice", "workloads/random_streams.py")
