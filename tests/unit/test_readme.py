@@ -103,6 +103,15 @@ def test_the_files_of_the_readme_keep_the_contracts(copy: Path) -> None:
     assert all(f"{name}] PASSED" in done.stdout for name in ("plan-then-act", "shortest-prompt"))
 
 
+def test_the_readme_quotes_what_trace_stats_says_of_the_default_workload(copy: Path) -> None:
+    said = bench(copy, ["trace", "stats", "mcts"]).stdout
+    quotes = re.findall(
+        r'"([^"]+)"', README.partition("`bench trace stats mcts` says")[2].partition("\n\n")[0]
+    )
+    assert len(quotes) == 2
+    assert [quote for quote in quotes if " ".join(quote.split()) not in said] == []
+
+
 def test_docs_metrics_explains_every_number(copy: Path) -> None:
     done = bench(copy, ["run", "--system", "plas", "--workload", "chatbot", "-n", "12", "--json"])
     measured = set(json.loads(done.stdout)["metrics"])
