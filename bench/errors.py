@@ -27,7 +27,8 @@ class BenchError(Exception):
 
 
 class UsageError(BenchError):
-    """The command asks for something that does not exist or contradicts itself."""
+    """The command asks for something that does not exist, contradicts itself or cannot be used:
+    a policy from outside the project that raises, say (``systems.checked``)."""
 
     exit_code = Exit.USAGE
 

@@ -302,6 +302,7 @@ def _numbers(plan: Plan) -> dict[str, Any]:
         levels=len(knobs.get("bounds", ())) + 1,
         optimum=facts.optimum if facts.calls else math.nan,
         closed_loop=plan.config.concurrency is not None,
+        max_num_seqs=plan.engine.max_num_seqs,
         warnings=(trap,),
     )
     check(tables, facts, plan.config.workload if is_foreign(plan.config.workload) else "")

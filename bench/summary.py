@@ -10,7 +10,7 @@ from typing import Any
 from bench import metrics
 from bench.eventlog import Tables
 from bench.stats import VERDICT_SEEDS, Estimate, t_interval
-from bench.traps import crowded
+from bench.traps import crowded, roomy
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,15 @@ class Context:
 
     ``kv_blocks``: of each engine. ``optimum``: prefix hit rate an
     infinite cache would reach (share of prompt tokens). ``levels``: queues of
-    the scheduler, 1 where it has only one. ``warnings``: about the settings.
+    the scheduler, 1 where it has only one. ``max_num_seqs``: places in an engine's
+    batch, 0 where not known. ``warnings``: about the settings.
     """
 
     kv_blocks: int
     levels: int = 1
     optimum: float = math.nan
     closed_loop: bool = False
+    max_num_seqs: int = 0
     warnings: Sequence[str] = ()
 
 
@@ -76,7 +78,7 @@ def describe(tables: Tables, context: Context) -> dict[str, Any]:
     """The part of the summary that is a pure function of the event log."""
     levels = metrics.level_occupancy(tables.calls)
     trend = {"verdict": "closed loop"} if context.closed_loop else metrics.trend(tables.programs)
-    warnings = [*context.warnings, crowded(levels, context.levels)]
+    warnings = [*context.warnings, crowded(levels, context.levels), _roomy(tables, context)]
     if trend["verdict"] == "growing":
         warnings.append(
             "the backlog grows: this rate is not sustained, so latencies depend on the number of programs"
@@ -92,6 +94,16 @@ def describe(tables: Tables, context: Context) -> dict[str, Any]:
         "warnings": [w for w in warnings if w],
         "engines": tables.totals.to_dict("records"),
     }
+
+
+def _roomy(tables: Tables, context: Context) -> str:
+    """A warning where no engine was ever too small; empty where its places are not known."""
+    if not context.max_num_seqs:
+        return ""
+    engine = tables.engine
+    full = (engine.running >= context.max_num_seqs).any() or (engine.kv_used >= context.kv_blocks).any()
+    share = metrics.wait_exec(tables.programs)["wait_share"]
+    return roomy(share, float(tables.calls.preemptions.sum()), bool(full))
 
 
 def pool(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

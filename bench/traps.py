@@ -9,6 +9,22 @@ from systems.protocols import LatencyModel
 
 CROWDED = 0.9
 """Share of calls in one level from which on the levels tell nothing apart."""
+WAIT = 0.005
+"""Share of waiting below which it is that for the next step."""
+
+
+def roomy(wait_share: float, preemptions: float, was_full: bool) -> str:
+    """Nobody waited for a place in the batch or for KV: no scheduler had anything to decide.
+
+    ``wait_share``: waiting over waiting and execution, in which a call that only waits for
+    the next step counts too. ``was_full``: an engine was seen without a place or a block.
+    """
+    if preemptions or was_full or not wait_share < WAIT:
+        return ""
+    return (
+        "no call ever had to wait for a place or for KV: scheduling policies cannot differ here; "
+        "a higher load (--rate, --concurrency) or a smaller engine tells them apart"
+    )
 
 
 def crowded(occupancy: Mapping[str, float], levels: int) -> str:

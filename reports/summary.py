@@ -15,6 +15,9 @@ from rich.text import Text
 
 from reports.numbers import counts, estimate, number, percent
 
+OPEN = ", inf)"
+"""How an interval without an upper end ends (``reports.numbers.estimate``)."""
+
 Summary = Mapping[str, Any]
 
 _LATENCIES = (
@@ -46,14 +49,18 @@ def _head(summary: Summary) -> RenderableType:
 def latencies(summary: Summary) -> Table:
     """Mean and percentiles, each over its 95 % interval."""
     metrics = summary["metrics"]
-    table = Table(caption=_method(summary), caption_justify="left", box=None, pad_edge=False)
+    table = Table(caption_justify="left", box=None, pad_edge=False)
+    caption = _method(summary)
     table.add_column("")
     for name in ("mean", "p50", "p95", "p99"):
         table.add_column(name, justify="right")
     for label, prefix in _LATENCIES:
         mean = metrics.get(f"{prefix}.mean") or metrics.get(f"{prefix}.mean_of_ratios")
-        cells = [mean, *(metrics.get(f"{prefix}.{q}") for q in ("p50", "p95", "p99"))]
-        table.add_row(label, *(estimate(cell) for cell in cells))
+        cells = [estimate(c) for c in (mean, *(metrics.get(f"{prefix}.{q}") for q in ("p50", "p95", "p99")))]
+        if OPEN in "".join(cells) and OPEN not in caption:
+            caption += f"\n[x{OPEN}: the tail is in few batches, and the data give no upper end"
+        table.add_row(label, *cells)
+    table.caption = Text(caption, style="table.caption")
     return table
 
 
@@ -87,6 +94,7 @@ def _lines(summary: Summary, value: Callable[[str], float | None]) -> list[tuple
     def p(name: str) -> str:
         return percent(value(name))
 
+    mean = _mean(summary)
     return [
         ("throughput", _throughput(summary["metrics"], n("throughput.window_s"))),
         (
@@ -113,18 +121,24 @@ def _lines(summary: Summary, value: Callable[[str], float | None]) -> list[tuple
             "preemptions",
             f"{n('preemptions.total')} ({n('preemptions.per_call')} per call): "
             f"displaced {n('preemptions.displaced')}, evicted {n('preemptions.evicted')}; "
-            f"demotions {n('preemptions.demotions')}, promotions {n('preemptions.promotions')}",
+            f"demotions {n('preemptions.demotions')}, promotions {n('preemptions.promotions')}{mean}",
         ),
         ("levels", _levels(summary)),
         (
             "utilisation",
-            f"engines busy {p('utilisation.busy')} of the window, KV in use {p('utilisation.kv')}; "
-            f"{n('system.mean_programs')} programs in the system on average",
+            f"over the busy window, ramp-up and drain included: engines busy {p('utilisation.busy')}, "
+            f"KV in use {p('utilisation.kv')}, {n('system.mean_programs')} programs in the system on average",
         ),
         ("programs", _programs(summary, p("system.finished_share"))),
         ("trend", _trend(summary["trend"])),
         ("Little's law", _littles_law(n) if summary["trend"]["verdict"] == "closed loop" else ""),
     ]
+
+
+def _mean(summary: Summary) -> str:
+    """What counts are, where they are not of one run."""
+    seeds = len(summary.get("seeds", ()))
+    return f" (means of {seeds} seeds)" if seeds > 1 else ""
 
 
 def _levels(summary: Summary) -> str:
@@ -143,7 +157,8 @@ def _throughput(metrics: Mapping[str, Any], window: str) -> str:
 
     note = (metrics.get("measured.programs_per_s") or {}).get("note")
     measured = f"in [.2 H, H] (H = last arrival): {rates('measured')}" + (f"; {note}" if note else "")
-    return f"{rates('throughput')} over a busy window of {window} s\n{measured}"
+    busy = f"over a busy window of {window} s, ramp-up and drain included"
+    return f"{measured}\n{rates('throughput')} {busy}"
 
 
 def _littles_law(n: Callable[[str], str]) -> str:
@@ -156,6 +171,8 @@ def _littles_law(n: Callable[[str], str]) -> str:
 
 def _programs(summary: Summary, share: str) -> str:
     text = f"{counts(summary['outcomes'])} ({share} finished), {summary['calls']:,} calls"
+    if (seeds := len(summary.get("seeds", ()))) > 1:
+        text += f" in all {seeds} seeds"
     for word in ("skipped", "repaired"):
         for reason, count in (summary.get(word) or {}).items():
             where = (summary.get("where") or {}).get(reason)

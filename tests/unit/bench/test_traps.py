@@ -2,7 +2,7 @@ import pytest
 
 from bench.config import RunConfig
 from bench.run import run
-from bench.traps import crowded, quantum_below_recompute, reprefill
+from bench.traps import crowded, quantum_below_recompute, reprefill, roomy
 from systems.catalog import load_system
 from systems.latency.model import ConstantLatency
 from vocabulary import INF
@@ -13,6 +13,16 @@ HALF = ConstantLatency(0.5)
 def trap(context, unit="step", **knobs):
     spec = load_system("atlas", knobs={f"scheduler.{k}": v for k, v in ({"unit": unit} | knobs).items()})
     return quantum_below_recompute(context, dict(spec.scheduler_knobs), unit, 2048, HALF)
+
+
+def test_an_engine_with_room_for_all_warns(tmp_path):
+    assert "cannot differ" in roomy(0.004, 0.0, False)
+    silent = [(0.006, 0.0, False), (0.004, 1.0, False), (0.004, 0.0, True), (float("nan"), 0.0, False)]
+    assert [roomy(*case) for case in silent] == [""] * 4
+    config = {"system": "vllm-opt", "workload": "chatbot", "n": 12, "rate": 1.0, "out": tmp_path}
+    for knobs, says in ({}, True), ({"engine.max_num_seqs": "2"}, False):
+        got = run(RunConfig(**config, knobs=knobs)).summary
+        assert any("cannot differ" in w for w in got["warnings"]) is says
 
 
 def test_crowded_levels_warn():

@@ -97,7 +97,22 @@ def test_a_closed_loop_shows_both_sides_of_littles_law():
     assert "Little" not in text(summary.render(page(metrics=metrics)))
 
 
+def test_an_interval_without_an_upper_end_has_a_footnote():
+    tail = {"program.response.p50": {"value": 5.0, "low": 4.0, "high": None, "note": "no upper end"}}
+    assert "[x, inf): the tail is in few batches" in text(summary.render(page(metrics=tail)))
+    assert "inf)" not in text(summary.render(page()))
+
+
+def test_the_busy_window_comes_second_and_says_what_is_in_it():
+    got = text(summary.render(page()))
+    assert got.index("[.2 H, H]") < got.index("over a busy window")
+    assert "over the busy window, ramp-up and drain included: engines busy" in got
+
+
 def test_several_seeds_say_so():
+    assert "(means of 3 seeds)" in text(summary.render(page(seeds=[1, 2, 3])))
+    assert "30 calls in all 3 seeds" in text(summary.render(page(seeds=[1, 2, 3])))
+    assert "means of" not in text(summary.render(page()))
     assert "seeds 1-3" in text(summary.render(page(seeds=[1, 2, 3])))
     assert "t over 3 seeds" in text(summary.render(page(seeds=[1, 2, 3])))
 
