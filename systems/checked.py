@@ -17,6 +17,10 @@ T = TypeVar("T")
 UNITS = ("step", "s", "token")
 
 
+MOST_LEVELS = 2**31
+"""The event log's levels are 32-bit."""
+
+
 class PolicyError(Exception):
     """A policy raised, or returned what its protocol does not allow; names policy and method."""
 
@@ -33,20 +37,24 @@ class Checked:
         self._who = f"scheduler {name}"
         self.name, self.unit = scheduler.name, scheduler.unit
         self.clairvoyant, self.tracks_wait = scheduler.clairvoyant, scheduler.tracks_wait
+        self._waiting: set[int] = set()
         if self.unit not in UNITS:
             raise PolicyError(f"{self._who}: unit must be one of {', '.join(UNITS)}, got {self.unit!r}")
 
     def arrive(self, call: Call, snap: Snapshot, now: float) -> Slot:
         """The slot of ``scheduler``, checked."""
         got = _asked(self._who, "arrive", lambda: self._scheduler.arrive(call, snap, now))
+        self._waiting.add(call.seq)
         return _slot(got, self._who, "arrive")
 
     def start(self, call: Call, now: float) -> None:
         """Pass it on."""
+        self._waiting.discard(call.seq)
         _asked(self._who, "start", lambda: self._scheduler.start(call, now))
 
     def stop(self, call: Call, usage: Usage, now: float) -> None:
         """Pass it on."""
+        self._waiting.add(call.seq)
         _asked(self._who, "stop", lambda: self._scheduler.stop(call, usage, now))
 
     def expire(self, call: Call, served: float, now: float) -> Slot:
@@ -64,17 +72,21 @@ class Checked:
     def due(self, now: float) -> list[tuple[Call, Slot]]:
         """The moves of ``scheduler``, checked."""
         moves = _asked(self._who, "due", lambda: [(call, slot) for call, slot in self._scheduler.due(now)])
+        seen: set[int] = set()
         for call, _ in moves:
-            if not isinstance(call, Call):
-                raise _returned(self._who, "due", call, "pairs of a waiting call and its slot")
+            if not isinstance(call, Call) or call.seq not in self._waiting or call.seq in seen:
+                raise _returned(self._who, "due", call, "waiting calls, each once, with their new slots")
+            seen.add(call.seq)
         return [(call, _slot(slot, self._who, "due")) for call, slot in moves]
 
     def finish(self, call: Call, usage: Usage, now: float) -> None:
         """Pass it on."""
+        self._waiting.discard(call.seq)
         _asked(self._who, "finish", lambda: self._scheduler.finish(call, usage, now))
 
     def abort(self, call: Call, usage: Usage, now: float) -> None:
         """Pass it on."""
+        self._waiting.discard(call.seq)
         _asked(self._who, "abort", lambda: self._scheduler.abort(call, usage, now))
 
     def end(self, program: int, now: float) -> None:
@@ -115,7 +127,7 @@ def _slot(got: Any, who: str, method: str) -> Slot:
     try:
         level, key, quantum = got
         slot = Slot(index(level), key + 0.0, quantum + 0.0)
-        good = slot.level >= 0 and math.isfinite(slot.key) and slot.quantum > 0
+        good = 0 <= slot.level < MOST_LEVELS and math.isfinite(slot.key) and slot.quantum > 0
     except (TypeError, ValueError, OverflowError):
         good = False
     if not good:

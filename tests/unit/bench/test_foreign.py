@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.cli.main import app
+from systems.catalog import build_scheduler, load_system
 from systems.schedulers.fcfs import Fcfs
 
 HERE = "tests.unit.bench.test_foreign"
@@ -124,15 +125,37 @@ def test_a_slot_is_a_level_a_key_and_a_quantum(tmp_path, monkeypatch, slot):
     fails(run(tmp_path, f"{HERE}:Strange"), 2, "arrive() returned", "it must return a Slot")
 
 
-class Fine(Fcfs):
-    """FCFS under another name."""
+class Twice(Fcfs):
+    """Moves the first call, whether it waits or not."""
+
+    tracks_wait = True
+    first = None
+
+    def arrive(self, call, snap, now):
+        self.first = self.first or call
+        return (0, now, 1.0)
+
+    def expire(self, call, served, now):
+        return (0, now, 1.0)
+
+    def next_due(self):
+        return 0.0
+
+    def due(self, now):
+        return [(self.first, (0, 0.0, 1.0))] * 2
 
 
-def test_a_watched_policy_decides_as_it_would_alone(tmp_path):
-    alone = {"tests.unit.bench.test_foreign:Fine": [], "vllm-opt": ["--scheduler", "fcfs"]}
+def test_due_moves_waiting_calls_once(tmp_path):
+    fails(run(tmp_path, f"{HERE}:Twice"), 2, "due() returned", "waiting calls, each once")
+
+
+@pytest.mark.parametrize("name", ["fcfs", "atlas"])
+def test_a_watched_policy_decides_as_it_would_alone(tmp_path, name):
+    cls = type(build_scheduler(load_system("vllm-opt", scheduler=name)))
+    load = ["--knob", "engine.max_num_seqs=4", "--knob", "engine.kv_blocks=4000"]
     hashes = set()
-    for system, words in alone.items():
-        got = run(tmp_path, system, "chatbot", *words, "--json")
+    for scheduler in (name, f"{cls.__module__}:{cls.__qualname__}"):
+        got = run(tmp_path, "vllm-opt", "mcts", "--scheduler", scheduler, *load, "--json")
         assert got.exit_code == 0, got.output
         hashes.add(json.loads(got.stdout)["result_hash"])
     assert len(hashes) == 1
