@@ -43,7 +43,8 @@ class Call:
 
     ``seq`` is the order of submission in the deployment (unique, increasing).
     ``remaining`` is the program's remaining work in output tokens, this call
-    included; None unless the scheduler declares itself clairvoyant.
+    included, ``output`` this call's; None unless the scheduler declares itself
+    clairvoyant. ``prompt`` is filled only for routers that declare ``reads_prompt``.
     """
 
     seq: int
@@ -54,6 +55,8 @@ class Call:
     model: str = ""
     parents: tuple[tuple[str, int], ...] = ()
     remaining: float | None = None
+    output: float | None = None
+    prompt: tuple[Segment, ...] = ()
 
 
 class Body:
@@ -146,7 +149,8 @@ class EngineView(NamedTuple):
 class Finished:
     """One finished or aborted call: a row of the event log. Times in seconds.
 
-    ``t_end - t_arrive == prefill_s + reprefill_s + decode_s + wait_s`` exactly.
+    ``t_end - t_arrive == prefill_s + reprefill_s + decode_s + swap_s + wait_s``
+    exactly; ``swap_s`` is what moving KV to or from host memory added to its steps.
     ``cached_tokens`` are the prefix hits of the first admission,
     ``reprefill_tokens`` what preemption made the engine compute again.
     ``t_first_sched`` and ``t_first_token`` are INF where it never came to that.
@@ -165,6 +169,7 @@ class Finished:
     prefill_s: float = 0.0
     reprefill_s: float = 0.0
     decode_s: float = 0.0
+    swap_s: float = 0.0
     wait_s: float = 0.0
     served: float = 0.0
     steps: int = 0
@@ -177,7 +182,7 @@ class Finished:
 
 class Decision(NamedTuple):
     """Who decided what, when: ``rule`` is one of arrive, expire, promote,
-    displace, evict, admit, finish, abort; ``call`` is ``Call.seq``."""
+    displace, hold, evict, admit, finish, abort; ``call`` is ``Call.seq``."""
 
     time: float
     engine: int
@@ -196,10 +201,16 @@ class Step(NamedTuple):
     preempted: tuple[int, ...] = ()
 
 
+PREEMPTIONS = ("recompute", "swap", "hold")
+"""What happens to a preempted call's KV: dropped, moved to host memory, kept on the GPU while there is room."""
+
+
 @dataclass(slots=True)
 class EngineConfig:
-    """Engine limits, vLLM V1's names. ``kv_blocks`` are usable 16-token blocks.
+    """Engine limits and options, vLLM's names. ``kv_blocks`` are usable 16-token blocks.
 
+    Those from ``chunked_prefill`` on are explained in docs/engine-options.md;
+    ``host_blocks`` is the room in host memory, in 16-token blocks.
     Raises ValueError where vLLM would refuse the combination.
     """
 
@@ -208,14 +219,26 @@ class EngineConfig:
     max_num_batched_tokens: int = 2048
     max_model_len: int = 131_072
     prefix_cache: bool = True
+    chunked_prefill: bool = True
+    schedule_every: int = 1
+    preemption: str = "recompute"
+    host_blocks: int = 0
+    host_tier: bool = False
     record_steps: bool = False
     record_decisions: bool = True
     extra: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("kv_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len"):
+        names = ("kv_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "schedule_every")
+        for name in names:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.preemption not in PREEMPTIONS:
+            raise ValueError(f"preemption must be one of {', '.join(PREEMPTIONS)}, got {self.preemption!r}")
+        if self.host_blocks < 0:
+            raise ValueError(f"host_blocks must not be negative, got {self.host_blocks}")
+        if self.host_tier and not self.prefix_cache:
+            raise ValueError("host_tier keeps evicted prefix-cache content: it needs prefix_cache")
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ValueError(
                 f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least "

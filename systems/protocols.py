@@ -16,6 +16,7 @@ from vocabulary import (
     Decision,
     EngineView,
     Finished,
+    Segment,
     Slot,
     Snapshot,
     Step,
@@ -32,7 +33,9 @@ class Scheduler(Protocol):
     durations) or ``token`` (tokens scheduled for the call).
     ``tracks_wait``: the host reports ``start`` and ``stop`` and asks for
     ``next_due``; a scheduler without anti-starvation saves that.
-    ``clairvoyant``: may read ``Call.remaining``.
+    ``clairvoyant``: may read ``Call.remaining`` and ``Call.output``.
+    A scheduler with a class attribute ``reads_cache = True`` has
+    ``attach(cache: CacheView)``, which its engine calls once, before any call.
     """
 
     name: str
@@ -70,7 +73,10 @@ class Scheduler(Protocol):
 
 @runtime_checkable
 class Router(Protocol):
-    """Which engine a call goes to."""
+    """Which engine a call goes to.
+
+    One with a class attribute ``reads_prompt = True`` finds ``Call.prompt`` filled.
+    """
 
     name: str
 
@@ -96,6 +102,24 @@ class LatencyModel(Protocol):
 
         ``on_grid(a + b * c) == step((), n_decode, c)`` for
         ``sum_ctx <= c < limit``, bit for bit.
+        """
+
+
+class TransferModel(Protocol):
+    """How long it takes to move KV blocks between GPU and host memory."""
+
+    def seconds(self, blocks: int) -> float:
+        """All blocks one step moves in one direction, on the time grid; 0 for 0 blocks."""
+
+
+class CacheView(Protocol):
+    """What a scheduler that declares ``reads_cache`` may ask of its engine."""
+
+    def prefix(self, call: Call) -> Sequence[Segment]:
+        """The part of a waiting call's prompt that is in the GPU's prefix cache now.
+
+        Whole blocks, at most (tokens - 1) // 16 of them, as segments: two calls
+        share a cached prefix exactly as far as their (id, offset) pairs agree.
         """
 
 
