@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench import metrics
+from bench import metrics, windows
 from bench.eventlog import Tables
 from bench.stats import VERDICT_SEEDS, Estimate, t_interval
 from bench.traps import crowded, roomy
@@ -20,7 +20,8 @@ class Context:
     ``kv_blocks``: of each engine. ``optimum``: prefix hit rate an
     infinite cache would reach (share of prompt tokens). ``levels``: queues of
     the scheduler, 1 where it has only one. ``max_num_seqs``: places in an engine's
-    batch, 0 where not known. ``warnings``: about the settings.
+    batch, 0 where not known. ``warnings``: about the settings. ``horizon``: seconds in
+    which programs arrive, None for the last arrival.
     """
 
     kv_blocks: int
@@ -29,6 +30,7 @@ class Context:
     closed_loop: bool = False
     max_num_seqs: int = 0
     warnings: Sequence[str] = ()
+    horizon: float | None = None
 
 
 def measure(tables: Tables, context: Context) -> dict[str, Estimate]:
@@ -37,6 +39,7 @@ def measure(tables: Tables, context: Context) -> dict[str, Estimate]:
     order = tables.programs.sort_values(["t_arrive", "program"], kind="stable").program.tolist()
     window = metrics.throughput(tables.programs, tables.calls)
     calls = metrics.call_latency(tables.calls, order)
+    horizon = windows.last_arrival(tables.programs) if context.horizon is None else context.horizon
     groups: dict[str, Mapping[str, float | Estimate]] = {
         "throughput": window,
         "measured": metrics.measured_rates(tables.programs, tables.calls),
@@ -48,6 +51,9 @@ def measure(tables: Tables, context: Context) -> dict[str, Estimate]:
         "kv": metrics.kv_hits(tables.calls) | {"optimum": context.optimum},
         "preemptions": metrics.preemptions(tables.calls, tables.decisions),
         "utilisation": metrics.utilisation(tables.totals, window["window_s"], context.kv_blocks),
+        "transient": {} if context.closed_loop else windows.transient(tables.programs, horizon),
+        "sustained": {} if context.closed_loop else windows.sustained(tables.programs, horizon),
+        "kind": {} if context.closed_loop else windows.of_kinds(tables.programs, horizon),
         "littles_law": metrics.littles_law(tables.programs),
         "system": {
             "mean_programs": metrics.in_system(tables.programs, metrics.busy_window(tables.programs)),
