@@ -13,9 +13,10 @@ from bench.errors import InvalidRun, RuleBroken
 from bench.eventlog import Tables
 from bench.offline import Offline
 
-_PARTS = ["cp_wait_s", "cp_prefill_s", "cp_reprefill_s", "cp_decode_s", "cp_tool_s", "cp_think_s",
-          "cp_overhead_s"]  # fmt: skip
-_CALL_PARTS = ["prefill_s", "reprefill_s", "decode_s", "wait_s"]
+_PARTS = ["cp_wait_s", "cp_prefill_s", "cp_reprefill_s", "cp_decode_s", "cp_swap_s", "cp_tool_s",
+          "cp_think_s", "cp_overhead_s"]  # fmt: skip
+_EXEC_PARTS = ["prefill_s", "reprefill_s", "decode_s", "swap_s"]
+_CALL_PARTS = [*_EXEC_PARTS, "wait_s"]
 
 
 def broken_rules(tables: Tables, offline: Offline | None = None) -> list[str]:
@@ -72,15 +73,16 @@ def _call_times(calls: pd.DataFrame) -> list[str]:
     bad = parts.sum(axis=1) != calls.t_end - calls.t_arrive
     negative = (parts < 0).any(axis=1)
     return [
-        *_first(bad, calls.seq, "prefill + re-prefill + decode + wait == t_end - t_arrive of a call"),
+        *_first(bad, calls.seq, "prefill + re-prefill + decode + swap + wait == t_end - t_arrive of a call"),
         *_first(negative, calls.seq, "no part of a call's time is negative"),
     ]
 
 
 def _programs_against_calls(programs: pd.DataFrame, calls: pd.DataFrame) -> list[str]:
     """A program's totals are its calls' sums; a call belongs to a program."""
-    work = calls.assign(exec_s=calls.prefill_s + calls.reprefill_s + calls.decode_s, calls=1)
-    names = ["calls", "prompt_tokens", "output_tokens", "cached_tokens", "preemptions", "wait_s", "exec_s"]
+    work = calls.assign(exec_s=calls[_EXEC_PARTS].sum(axis=1), calls=1)
+    names = ["calls", "prompt_tokens", "output_tokens", "cached_tokens", "preemptions", "wait_s", "exec_s",
+             "swap_s"]  # fmt: skip
     sums = work.groupby("program")[names].sum()
     rows = programs.set_index("program")
     sums = sums.reindex(rows.index, fill_value=0)

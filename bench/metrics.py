@@ -185,7 +185,7 @@ def wait_exec(programs: pd.DataFrame) -> Numbers:
     n = max(1, len(done))
     wait, work = float(done.wait_s.sum()), float(done.exec_s.sum())
     cp_wait = float(done.cp_wait_s.sum())
-    cp_exec = float((done.cp_prefill_s + done.cp_reprefill_s + done.cp_decode_s).sum())
+    cp_exec = float((done.cp_prefill_s + done.cp_reprefill_s + done.cp_decode_s + done.cp_swap_s).sum())
     return {
         "wait_s": wait / n,
         "exec_s": work / n,
@@ -201,9 +201,10 @@ def wait_exec(programs: pd.DataFrame) -> Numbers:
 
 
 def exec_split(calls: pd.DataFrame) -> Numbers:
-    """Where execution time went (shares of it): useful prefill, decode, and re-prefill
-    after a preemption; the last keeps recomputation from flattering a preemptive policy."""
-    parts = {n: float(calls[f"{n}_s"].sum()) for n in ("prefill", "reprefill", "decode")}
+    """Where execution time went (shares of it): useful prefill, decode, re-prefill after a
+    preemption, and KV moving to or from host memory; the last two keep recomputation and
+    swapping from flattering a preemptive policy."""
+    parts = {n: float(calls[f"{n}_s"].sum()) for n in ("prefill", "reprefill", "decode", "swap")}
     total = math.fsum(parts.values())
     return {n: _ratio(v, total) for n, v in parts.items()}
 

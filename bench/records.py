@@ -20,10 +20,11 @@ class ProgramRow:
 
     ``cp_*`` lie on the program's critical path as it really ran (at a join,
     the branch that ended last) and sum exactly: cp_wait_s + cp_prefill_s +
-    cp_reprefill_s + cp_decode_s + cp_tool_s + cp_think_s + cp_overhead_s ==
-    t_end - t_arrive. The others sum over all calls. A program ends when its last
-    thread ends, spawned ones included. ``outcome``: finished, or abandoned (its
-    client left); running until then.
+    cp_reprefill_s + cp_decode_s + cp_swap_s + cp_tool_s + cp_think_s +
+    cp_overhead_s == t_end - t_arrive. The others sum over all calls; ``swap_s`` is
+    the part of ``exec_s`` in which KV moved to or from host memory. A program ends
+    when its last thread ends, spawned ones included. ``outcome``: finished, or
+    abandoned (its client left); running until then.
     """
 
     program: int
@@ -38,6 +39,7 @@ class ProgramRow:
     cached_tokens: int = 0
     wait_s: float = 0.0
     exec_s: float = 0.0
+    swap_s: float = 0.0
     tool_s: float = 0.0
     think_s: float = 0.0
     preemptions: int = 0
@@ -45,6 +47,7 @@ class ProgramRow:
     cp_prefill_s: float = 0.0
     cp_reprefill_s: float = 0.0
     cp_decode_s: float = 0.0
+    cp_swap_s: float = 0.0
     cp_tool_s: float = 0.0
     cp_think_s: float = 0.0
     cp_overhead_s: float = 0.0
@@ -61,12 +64,19 @@ class EngineSample(NamedTuple):
     kv_cached: int
 
 
+_NO_HOST_MEMORY: dict[str, float] = dict.fromkeys(
+    ("swap_s", "swap_out_blocks", "swap_in_blocks", "swap_outs", "swap_full",
+     "host_hit_tokens", "host_in_blocks", "host_dropped_blocks"), 0,
+)  # fmt: skip
+
+
 class EngineTotals(NamedTuple):
     """What an engine did from start to end, as its ``stats`` say.
 
     Counts; tokens looked up in the prefix cache (``query_tokens``) and found there
     (``hit_tokens``) at calls' first admissions; seconds in steps; blocks in use times
-    seconds (``kv_block_seconds``), approximate in ``sim`` (docs/engine.md, Totals).
+    seconds (``kv_block_seconds``), approximate in ``sim`` (docs/engine.md, Totals). Those
+    from ``swap_s`` to ``host_dropped_blocks`` are about host memory (docs/engine-options.md).
     """
 
     engine: int
@@ -82,12 +92,24 @@ class EngineTotals(NamedTuple):
     evicted_blocks: int
     calls_finished: int
     calls_aborted: int
+    swap_s: float
+    swap_out_blocks: int
+    swap_in_blocks: int
+    swap_outs: int
+    swap_full: int
+    host_hit_tokens: int
+    host_in_blocks: int
+    host_dropped_blocks: int
     kv_block_seconds: float
 
     @classmethod
     def of(cls, engine: int, stats: Mapping[str, float]) -> EngineTotals:
-        """From ``Engine.stats()``; KeyError if an engine does not say one of them."""
-        return cls._make([engine, *(stats[name] for name in cls._fields[1:])])
+        """From ``Engine.stats()``; KeyError if an engine does not say one of them.
+
+        One without host memory (vLLM's) says nothing of it: those are 0.
+        """
+        said = {**_NO_HOST_MEMORY, **stats}
+        return cls._make([engine, *(said[name] for name in cls._fields[1:])])
 
 
 class Sink(Protocol):

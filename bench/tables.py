@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-FORMAT = 2
+FORMAT = 3
 """Version of tables and summary: part of a cell's address, raised when either changes."""
 
 DTYPES = {"i4": "<i4", "i8": "<i8", "f8": "<f8", "b": "|b1"}
@@ -78,9 +78,9 @@ PROGRAMS = Table(
     "programs",
     _same(
         "program:i4 kind:s t_arrive:f8 t_end:f8 outcome:s calls:i4 threads:i4 prompt_tokens:i8 "
-        "output_tokens:i8 cached_tokens:i8 wait_s:f8 exec_s:f8 tool_s:f8 think_s:f8 preemptions:i4 "
-        "cp_wait_s:f8 cp_prefill_s:f8 cp_reprefill_s:f8 cp_decode_s:f8 cp_tool_s:f8 cp_think_s:f8 "
-        "cp_overhead_s:f8"
+        "output_tokens:i8 cached_tokens:i8 wait_s:f8 exec_s:f8 swap_s:f8 tool_s:f8 think_s:f8 "
+        "preemptions:i4 cp_wait_s:f8 cp_prefill_s:f8 cp_reprefill_s:f8 cp_decode_s:f8 cp_swap_s:f8 "
+        "cp_tool_s:f8 cp_think_s:f8 cp_overhead_s:f8"
     ),
 )
 
@@ -97,7 +97,7 @@ CALLS = Table(
         *_same(
             "engine:i4 t_arrive:f8 t_first_sched:f8 t_first_token:f8 t_end:f8 output_tokens:i4 "
             "cached_tokens:i4 prefill_tokens:i4 reprefill_tokens:i8 prefill_s:f8 reprefill_s:f8 "
-            "decode_s:f8 wait_s:f8 served:f8 steps:i4 preemptions:i4 demotions:i4 promotions:i4 "
+            "decode_s:f8 swap_s:f8 wait_s:f8 served:f8 steps:i4 preemptions:i4 demotions:i4 promotions:i4 "
             "level:i4 aborted:b"
         ),
     ),
@@ -112,7 +112,8 @@ TOTALS = Table(
     _same(
         "engine:i4 steps:i8 busy_s:f8 hit_tokens:i8 query_tokens:i8 computed_prefill_tokens:i8 "
         "decode_tokens:i8 preemptions:i8 displaced:i8 evicted:i8 evicted_blocks:i8 calls_finished:i8 "
-        "calls_aborted:i8 kv_block_seconds:f8"
+        "calls_aborted:i8 swap_s:f8 swap_out_blocks:i8 swap_in_blocks:i8 swap_outs:i8 swap_full:i8 "
+        "host_hit_tokens:i8 host_in_blocks:i8 host_dropped_blocks:i8 kv_block_seconds:f8"
     ),
     inexact=frozenset({"kv_block_seconds"}),
 )

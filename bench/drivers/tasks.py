@@ -10,11 +10,11 @@ from workloads.base import ProgramSpec
 from workloads.session import Cancelled, Program
 from workloads.session import Task as Handle
 
-PathTimes = tuple[float, float, float, float, float, float]
-"""Seconds along one path: wait, prefill, re-prefill, decode, tool, think."""
+PathTimes = tuple[float, float, float, float, float, float, float]
+"""Seconds along one path: wait, prefill, re-prefill, decode, swap, tool, think."""
 
 NO_SNAPSHOT = Snapshot()
-NO_TIME: PathTimes = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+NO_TIME: PathTimes = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 class Run:
@@ -40,7 +40,7 @@ class Run:
         """The finished row, once no call is in an engine any more."""
         row, path = self.row, self.path
         (row.cp_wait_s, row.cp_prefill_s, row.cp_reprefill_s,
-         row.cp_decode_s, row.cp_tool_s, row.cp_think_s) = path  # fmt: skip
+         row.cp_decode_s, row.cp_swap_s, row.cp_tool_s, row.cp_think_s) = path  # fmt: skip
         row.cp_overhead_s = row.t_end - row.t_arrive - sum(path)
         return row
 
@@ -100,27 +100,30 @@ class Task:
         """A call of this task ended: its time lies on this path, unless the task is over."""
         run = self.run
         row = run.row
-        wait_s, prefill_s, again_s, decode_s = done.wait_s, done.prefill_s, done.reprefill_s, done.decode_s
+        wait_s, prefill_s, again_s = done.wait_s, done.prefill_s, done.reprefill_s
+        decode_s, swap_s = done.decode_s, done.swap_s
         output = done.output_tokens
         row.calls += 1
         row.prompt_tokens += done.call.prompt_tokens
         row.output_tokens += output
         row.cached_tokens += done.cached_tokens
         row.wait_s += wait_s
-        row.exec_s += prefill_s + again_s + decode_s
+        row.exec_s += prefill_s + again_s + decode_s + swap_s
+        row.swap_s += swap_s
         row.preemptions += done.preemptions
         if run.left is not None:
             run.left -= output
         if self.coroutine is not None:
-            wait, prefill, again, decode, tool, think = self.path
-            self.path = (wait + wait_s, prefill + prefill_s, again + again_s, decode + decode_s, tool, think)
+            wait, prefill, again, decode, swap, tool, think = self.path
+            self.path = (wait + wait_s, prefill + prefill_s, again + again_s, decode + decode_s,
+                         swap + swap_s, tool, think)  # fmt: skip
 
     def waited(self, seconds: float, tool: bool) -> None:
         """A tool or a person ended: its time lies on this path."""
-        wait, prefill, again, decode, tool_s, think_s = self.path
+        wait, prefill, again, decode, swap, tool_s, think_s = self.path
         if tool:
-            self.path = (wait, prefill, again, decode, tool_s + seconds, think_s)
+            self.path = (wait, prefill, again, decode, swap, tool_s + seconds, think_s)
             self.run.row.tool_s += seconds
         else:
-            self.path = (wait, prefill, again, decode, tool_s, think_s + seconds)
+            self.path = (wait, prefill, again, decode, swap, tool_s, think_s + seconds)
             self.run.row.think_s += seconds

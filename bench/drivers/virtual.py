@@ -47,7 +47,8 @@ def drive(
 
     ``times[i]`` is when ``specs[i]`` arrives (seconds); or ``concurrency`` =
     N programs at a time, the next one starting when one ends. ``remaining``
-    gives a program's output tokens to clairvoyant schedulers. With
+    gives a program's output tokens to clairvoyant schedulers, which then learn
+    each call's, too. A router that declares ``reads_prompt`` finds it in the call. With
     ``shared_table`` the schedulers charge ``table`` themselves; else the front
     end does, from what comes back with each call.
     """
@@ -86,6 +87,7 @@ class VirtualDriver(Effects):
     ) -> None:  # fmt: skip
         super().__init__(engines, cores)
         self.router = router
+        self.reads_prompt = len(self.engines) > 1 and getattr(router, "reads_prompt", False)
         self.table = table
         self.sink = sink
         self.shared_table = shared_table
@@ -227,7 +229,9 @@ class VirtualDriver(Effects):
         program = run.spec.index
         self.seq = seq = self.seq + 1
         call = Call(seq, program, effect.thread, effect.index, effect.prompt_tokens,
-                    effect.model, effect.parents, run.left)  # fmt: skip
+                    effect.model, effect.parents, run.left,
+                    None if run.left is None else effect.output_tokens,
+                    effect.prompt if self.reads_prompt else ())  # fmt: skip
         if len(engines) > 1:
             task.engine = self.router.route(call, [e.view() for e in engines], now)
         task.call = call
@@ -247,7 +251,7 @@ class VirtualDriver(Effects):
         self.sink.call(row)
         task.spent(row)
         if not self.shared_table and task.call is not None:
-            usage = Usage(row.served, row.prefill_s + row.reprefill_s + row.decode_s, row.wait_s)
+            usage = Usage(row.served, row.t_end - row.t_arrive - row.wait_s, row.wait_s)
             self.table.charge(call.program, task.snap.service, usage, self.now)
         task.call = None
         if task.coroutine is not None:

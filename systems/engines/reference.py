@@ -7,9 +7,9 @@ call, every look-up spells out the whole prefix.
 
 from __future__ import annotations
 
-from systems.engines.reference_job import Batch, Job, Room, order_of
-from systems.engines.reference_kv import Block, KVBlocks
-from systems.protocols import LatencyModel, Scheduler
+from systems.engines.reference_job import NO_SLOT, Batch, Job, Room, order_of
+from systems.engines.reference_kv import Block, KVBlocks, content_of
+from systems.protocols import LatencyModel, Scheduler, TransferModel
 from vocabulary import (
     BLOCK,
     GRID,
@@ -20,6 +20,7 @@ from vocabulary import (
     EngineConfig,
     EngineView,
     Finished,
+    Segment,
     Snapshot,
     Step,
     blocks_for,
@@ -27,7 +28,8 @@ from vocabulary import (
 
 _COUNTERS = (
     "steps", "hit_tokens", "query_tokens", "computed_prefill_tokens", "decode_tokens",
-    "preemptions", "displaced", "evicted", "calls_finished", "calls_aborted",
+    "preemptions", "displaced", "evicted", "calls_finished", "calls_aborted", "swap_out_blocks",
+    "swap_in_blocks", "swap_outs", "swap_full", "host_hit_tokens", "host_in_blocks", "host_dropped_blocks",
 )  # fmt: skip
 
 
@@ -45,6 +47,7 @@ class ReferenceEngine:
         config: EngineConfig,
         scheduler: Scheduler,
         latency: LatencyModel,
+        transfer: TransferModel | None = None,
     ) -> None:
         if scheduler.unit not in ("step", "s", "token"):
             raise ValueError(
@@ -54,6 +57,7 @@ class ReferenceEngine:
         self.config = config
         self.scheduler = scheduler
         self.latency = latency
+        self.transfer = transfer
         self.steps: list[Step] = []
         self.decisions: list[Decision] = []
         self._kv = KVBlocks(config.kv_blocks, config.prefix_cache)
@@ -65,7 +69,10 @@ class ReferenceEngine:
         self._seconds = 0.0  # its length
         self._count = dict.fromkeys(_COUNTERS, 0)
         self._busy_s = 0.0
+        self._swap_s = 0.0
         self._kv_grid = 0  # blocks in use x step length in units of the grid: exact as an integer
+        if getattr(scheduler, "reads_cache", False):
+            scheduler.attach(self)  # type: ignore[attr-defined]
 
     # The host's side
 
@@ -74,9 +81,10 @@ class ReferenceEngine:
         self._refuse_oversized(call, body)
         if not self._busy():
             self._clock = max(now, self._end)
+        job = Job(call, body, NO_SLOT, Finished(call, self.id, now))
+        self._waiting.append(job)  # before the scheduler is asked: it may want to see the cached prefix
         slot = self.scheduler.arrive(call, snap, now)
-        row = Finished(call, self.id, now, level=slot.level)
-        self._waiting.append(Job(call, body, slot, row))
+        job.take(slot)
         self._decide(now, call, "arrive", slot.level, slot.key)
 
     def abort(self, call: Call, now: float) -> Finished | None:
@@ -131,11 +139,18 @@ class ReferenceEngine:
         used, total = self._kv.used, self._kv.total
         return EngineView(self.id, True, calls, used, total, len(self._running), self._kv.cached_free)
 
+    def prefix(self, call: Call) -> tuple[Segment, ...]:
+        """What the GPU's prefix cache holds of a call that is here (systems.protocols.CacheView)."""
+        job = next(job for job in self._jobs() if job.call is call)
+        hits = self._kv.find(job.segments, job.tokens)
+        return content_of(job.segments, BLOCK * len(hits))
+
     def stats(self) -> dict[str, float]:
         """Totals so far: counts, seconds, tokens, blocks and block-seconds."""
         return {
             **self._count,
             "busy_s": self._busy_s,
+            "swap_s": self._swap_s,
             "evicted_blocks": self._kv.evicted,
             "kv_block_seconds": self._kv_grid * GRID,
         }

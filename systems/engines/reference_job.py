@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from systems.engines.reference_kv import Block
 from vocabulary import Body, Call, Finished, Segment, Slot, Usage
 
+NO_SLOT = Slot(0, 0.0)
+"""Of a call whose scheduler has not been asked yet."""
+
 
 @dataclass(slots=True, eq=False)
 class Job:
@@ -67,7 +70,7 @@ class Job:
     def usage(self, now: float) -> Usage:
         """What it has received; all other time since it arrived is waiting."""
         row = self.row
-        exec_s = row.prefill_s + row.reprefill_s + row.decode_s
+        exec_s = row.prefill_s + row.reprefill_s + row.decode_s + row.swap_s
         return Usage(row.served, exec_s, now - row.t_arrive - exec_s)
 
     def charge(self, n: int, seconds: float, unit: str) -> None:

@@ -5,7 +5,7 @@ import random
 from bench.records import EngineSample, EngineTotals, MemorySink, ProgramRow
 from vocabulary import Call, Decision, Finished, on_grid
 
-PARTS = ("wait", "prefill", "reprefill", "decode")
+PARTS = ("wait", "prefill", "reprefill", "decode", "swap")
 
 
 def call_row(seq, program, index, start, rng):
@@ -13,7 +13,7 @@ def call_row(seq, program, index, start, rng):
     seconds = {p: on_grid(rng.random()) for p in PARTS}
     preempted = rng.random() < 0.3
     if not preempted:
-        seconds["reprefill"] = 0.0
+        seconds["reprefill"] = seconds["swap"] = 0.0
     end = start + sum(seconds.values())
     prompt, output = rng.randint(20, 900), rng.randint(1, 40)
     call = Call(seq, program, "", index, prompt, parents=(("", index - 1),) if index else ())
@@ -21,8 +21,9 @@ def call_row(seq, program, index, start, rng):
         call, 0, start, start + seconds["wait"], start + seconds["wait"] + seconds["prefill"], end,
         output, cached_tokens=prompt // 32 * 16, prefill_tokens=prompt - prompt // 32 * 16,
         reprefill_tokens=prompt if preempted else 0, prefill_s=seconds["prefill"],
-        reprefill_s=seconds["reprefill"], decode_s=seconds["decode"], wait_s=seconds["wait"],
-        served=float(output), steps=output, preemptions=int(preempted), level=rng.randint(0, 2),
+        reprefill_s=seconds["reprefill"], decode_s=seconds["decode"], swap_s=seconds["swap"],
+        wait_s=seconds["wait"], served=float(output), steps=output, preemptions=int(preempted),
+        level=rng.randint(0, 2),
     )  # fmt: skip
 
 
@@ -39,7 +40,8 @@ def program_row(program, calls, tool_s):
             seconds = getattr(c, f"{part}_s")
             setattr(row, f"cp_{part}_s", getattr(row, f"cp_{part}_s") + seconds)
     row.wait_s = row.cp_wait_s
-    row.exec_s = row.cp_prefill_s + row.cp_reprefill_s + row.cp_decode_s
+    row.swap_s = row.cp_swap_s
+    row.exec_s = row.cp_prefill_s + row.cp_reprefill_s + row.cp_decode_s + row.cp_swap_s
     row.tool_s = row.cp_tool_s = tool_s * len(calls)
     return row
 

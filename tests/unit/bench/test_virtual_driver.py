@@ -36,7 +36,7 @@ def run(*programs: Make, times: list[float] | None = None, **options: Any) -> tu
     assert len(table) == 0, "a program is still in the process table"
     assert all(engine.clock() == INF for engine in engines), "a call is still in an engine"
     for row in sink.programs:
-        parts = (row.cp_wait_s, row.cp_prefill_s, row.cp_reprefill_s, row.cp_decode_s,
+        parts = (row.cp_wait_s, row.cp_prefill_s, row.cp_reprefill_s, row.cp_decode_s, row.cp_swap_s,
                  row.cp_tool_s, row.cp_think_s, row.cp_overhead_s)  # fmt: skip
         assert sum(parts) == row.t_end - row.t_arrive
     return sink, end
