@@ -21,11 +21,13 @@ from functools import partial
 from pathlib import Path
 
 from vocabulary import on_grid
-from workloads.base import ProgramSet, ProgramSpec
-from workloads.keys import key_of
+from workloads import tot
+from workloads.base import ProgramSet
 from workloads.parameters import Parameters, read_presets, resolve
+from workloads.phases import together
 from workloads.random_streams import Dist, stream
-from workloads.session import Program, Session
+from workloads.recipe import Recipe
+from workloads.session import Session
 
 _TOML = Path(__file__).with_suffix(".toml")
 
@@ -50,10 +52,7 @@ class Shape:
     @property
     def longest(self) -> int:
         """Prompt + output of the longest call there can be (tokens)."""
-        reply, value = (
-            max(1, round(d.high * d.scale)) if d.high < 1e9 else 1 << 40
-            for d in (self.output, self.value_output)
-        )
+        reply, value = self.output.most_tokens, self.value_output.most_tokens
         return self.first_prompt + max(self.growth, reply + 1) * self.tree_depth + max(reply, value)
 
 
@@ -103,7 +102,9 @@ class Search:
         shape = self.shape
         forks = [node.thread.fork() for _ in range(shape.samples)]
         lengths = [shape.output.tokens(stream(fork.key, "output")) for fork in forks]
-        await self._together(forks, [_ask(fork, length) for fork, length in zip(forks, lengths, strict=True)])
+        await together(
+            self.s, forks, [_ask(fork, length) for fork, length in zip(forks, lengths, strict=True)]
+        )
         # A node may be expanded again: its newest child's key makes the draw new.
         unique = stream(forks[0].key, "unique").binomial(shape.samples, shape.unique)
         children, depth, terminal = [], node.depth + 1, False
@@ -120,20 +121,11 @@ class Search:
     async def value(self, children: list[Node]) -> None:
         """Observe and value the children, concurrently."""
         forks = [child.thread.fork() for child in children]
-        await self._together(forks, [self._judge(fork) for fork in forks])
+        await together(self.s, forks, [self._judge(fork) for fork in forks])
 
     async def _judge(self, fork: Session) -> None:
         await fork.tool("search", on_grid(max(0.0, self.shape.tool_s.value(stream(fork.key, "search")))))
         await fork.call(output=self.shape.value_output.tokens(stream(fork.key, "value")))
-
-    async def _together(self, forks: list[Session], programs: list[Program]) -> None:
-        """Run one phase after the last one: every fork waits for all of its calls."""
-        if not forks:
-            return
-        for fork in forks:
-            fork.parents = self.s.parents
-        await self.s.join(*programs)
-        self.s.parents = tuple(parent for fork in forks for parent in fork.parents)
 
 
 async def _ask(fork: Session, output: int) -> None:
@@ -146,7 +138,7 @@ async def search(shape: Shape, s: Session) -> None:
 
 
 class Mcts:
-    """Presets: ``lats``."""
+    """Presets: ``lats``, and ``tot`` (Tree of Thoughts, see ``tot.py``)."""
 
     name = "mcts"
     default_preset = "lats"
@@ -159,11 +151,18 @@ class Mcts:
         self, n: int, seed: int, preset: str | None = None, parameters: Mapping[str, object] = {}
     ) -> ProgramSet:
         """``n`` searches. Raises WorkloadError for a bad preset or parameter."""
+        return self.recipe(preset, parameters).programs(n, seed)
+
+    def recipe(self, preset: str | None = None, parameters: Mapping[str, object] = {}) -> Recipe:
+        """The search of a preset. Raises WorkloadError for a bad preset or parameter."""
         p = resolve(_TOML, self.name, preset or self.default_preset, parameters)
-        shape = _shape(p)
-        start = partial(search, shape)
-        programs = [ProgramSpec(i, self.name, key_of(self.name, seed, i), start) for i in range(n)]
-        return ProgramSet(programs, p.where, "", p.values, p.positive("rate"), longest=shape.longest)
+        if "beam" in p.values:
+            tree = tot.read_shape(p)
+            start, longest = partial(tot.search, tree), tree.longest
+        else:
+            shape = _shape(p)
+            start, longest = partial(search, shape), shape.longest
+        return Recipe(self.name, p.where, p.values, p.positive("rate"), start, longest)
 
 
 def _shape(p: Parameters) -> Shape:

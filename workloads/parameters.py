@@ -65,6 +65,20 @@ class Parameters:
             raise WorkloadError(f"{self.where}: {name} must be a whole number, got {value:g}")
         return int(value)
 
+    def flag(self, name: str) -> bool:
+        """true or false."""
+        value = self._get(name)
+        if not isinstance(value, bool):
+            raise WorkloadError(f"{self.where}: {name} must be true or false, got {value!r}")
+        return value
+
+    def word(self, name: str) -> str:
+        """A text that is not empty."""
+        value = self._get(name)
+        if not isinstance(value, str) or not value:
+            raise WorkloadError(f"{self.where}: {name} must be a name, got {value!r}")
+        return value
+
     def dist(self, name: str) -> Dist:
         """A distribution (or a number: a constant)."""
         return parse_dist(self._get(name), f"{self.where}: {name}")

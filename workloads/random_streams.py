@@ -9,9 +9,11 @@ changed parameter never shifts the draws of another quantity, thread or program
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from statistics import NormalDist
 from typing import TypeVar
 
@@ -128,6 +130,11 @@ class Dist:
     def tokens(self, source: Stream) -> int:
         """One draw as a number of tokens: rounded, at least 1."""
         return max(1, self.count(source))
+
+    @property
+    def most_tokens(self) -> int:
+        """No draw of ``tokens`` is more; 2**40 where nothing bounds it."""
+        return max(1, math.floor(self.high * self.scale + 0.5)) if self.high < 1e9 else 1 << 40
 
     def scaled(self, factor: float) -> Dist:
         """The same draws, times ``factor``."""
@@ -269,24 +276,44 @@ def _hazard(table: Mapping[str, object], where: str) -> Callable[[Stream], float
     return draw
 
 
+def _quantiles(table: Mapping[str, object], where: str) -> Callable[[Stream], float]:
+    levels, values = _points(table.get("at"), f"{where}.at")
+    if levels[0] != 0.0 or levels[-1] != 100.0 or any(a > b for a, b in pairwise(values)):
+        raise WorkloadError(f"{where}.at: expected rising values at levels 0 to 100 (%), got {table['at']!r}")
+
+    def draw(source: Stream) -> float:
+        u = 100.0 * source.uniform()
+        i = bisect_right(levels, u)
+        below, above = levels[i - 1], levels[i]
+        return values[i - 1] + (values[i] - values[i - 1]) * (u - below) / (above - below)
+
+    return draw
+
+
+def _points(pairs: object, where: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """A {number = number} table, in order of the first."""
+    if not isinstance(pairs, Mapping) or not pairs:
+        raise WorkloadError(f"{where}: expected a table of number = number, got {pairs!r}")
+    result = {}
+    for text in pairs:
+        value = _number(pairs, text, where)
+        try:
+            result[float(text)] = value
+        except ValueError:
+            raise WorkloadError(f"{where}: {text!r} is not a number") from None
+    levels = tuple(sorted(result))
+    return levels, tuple(result[level] for level in levels)
+
+
 def _probabilities(
     table: Mapping[str, object], name: str, where: str
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """A {value = probability} table, in order of value."""
-    pairs = table.get(name)
-    if not isinstance(pairs, Mapping) or not pairs:
-        raise WorkloadError(f"{where}.{name}: expected a table of value = probability, got {pairs!r}")
-    result = {}
-    for text in pairs:
-        p = _number(pairs, text, f"{where}.{name}")
+    values, weights = _points(table.get(name), f"{where}.{name}")
+    for value, p in zip(values, weights, strict=True):
         if not 0.0 <= p <= 1.0:
-            raise WorkloadError(f"{where}.{name}.{text}: must be a probability, got {p:g}")
-        try:
-            result[float(text)] = p
-        except ValueError:
-            raise WorkloadError(f"{where}.{name}: {text!r} is not a number") from None
-    values = tuple(sorted(result))
-    return values, tuple(result[value] for value in values)
+            raise WorkloadError(f"{where}.{name}.{value:g}: must be a probability, got {p:g}")
+    return values, weights
 
 
 _Parse = Callable[[Mapping[str, object], str], Callable[[Stream], float]]
@@ -301,5 +328,6 @@ KINDS: dict[str, tuple[tuple[str, ...], _Parse]] = {
     "exponential": (("mean",), _exponential),
     "empirical": (("p",), _empirical),
     "hazard": (("by_step",), _hazard),
+    "quantiles": (("at",), _quantiles),
 }
 """Distributions by their name in TOML: their fields, and how they are read."""

@@ -35,7 +35,7 @@ def test_programs_are_of_their_workload_and_run(name, preset):
     assert [spec.index for spec in made.programs] == list(range(5))
     for spec in made.programs:
         dag = dry_run(spec)
-        assert spec.kind == name
+        assert spec.kind == name or (name == "mixed" and spec.kind in {"chatbot", "react", "mcts"})
         assert spec.arrival is None
         assert dag.calls
         assert made.longest is None or dag.longest <= made.longest
