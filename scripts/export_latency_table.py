@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from aiconfigurator_core.sdk import EngineHandle, estimate_kv_cache
 
-from systems.latency import TableLatency, load_table
+from systems.latency import RooflineLatency, TableLatency, gpu_facts, load_table, model_facts, table_file
 
 ROOT = Path(__file__).resolve().parent.parent
 DOC = ROOT / "docs" / "latency.md"
@@ -35,6 +35,9 @@ COMMAND = "python scripts/export_latency_table.py"
 MEMORY_FRACTION = 0.9
 PROFILED_TOKENS = 8192
 """vLLM sizes its activations by its default token budget of a server on these GPUs."""
+
+KERNELS = {"a100": "0.14.0", "h100": "0.24.0", "h200": "0.24.0"}
+"""The vLLM whose kernels the library has of each GPU."""
 
 SHARED_KNOTS, SHARED_TOKENS = 44, [*range(1, 2049), *range(2112, 32769, 64)]
 LOGITS_KNOTS, LOGITS_ROWS = 14, range(1, 1025)
@@ -47,20 +50,39 @@ PREFILL_CACHED = [0, 128, 512, 1024, 2048, 4096, 8192, 16384, 32768, 131072]
 
 
 class Target(NamedTuple):
-    """A table to export: our names, the library's names, and the model's context in tokens."""
+    """A table to export: our names, the library's checkpoint, GPUs per engine."""
 
     model: str
     gpu: str
     checkpoint: str
-    system: str
-    backend_version: str
-    max_model_len: int
     tp: int = 1
 
+    @property
+    def system(self) -> str:
+        """The library's name of the GPU."""
+        return f"{self.gpu}_sxm"
 
+    @property
+    def backend_version(self) -> str:
+        """The vLLM version whose kernels were measured on it."""
+        return KERNELS[self.gpu]
+
+    @property
+    def max_model_len(self) -> int:
+        """The model's context in tokens."""
+        return model_facts()[self.model].max_model_len
+
+    @property
+    def spelled(self) -> str:
+        """The model as ``--model`` takes it, size included."""
+        return f"{self.model}:tp{self.tp}"
+
+
+LLAMA_8B, LLAMA_70B = "meta-llama/Meta-Llama-3.1-8B", "meta-llama/Meta-Llama-3.1-70B"
 TARGETS = [
-    Target("llama-3.1-8b", "a100", "meta-llama/Meta-Llama-3.1-8B", "a100_sxm", "0.14.0", 131072),
-    Target("llama-3.1-8b", "h100", "meta-llama/Meta-Llama-3.1-8B", "h100_sxm", "0.24.0", 131072),
+    *(Target("llama-3.1-8b", gpu, LLAMA_8B) for gpu in KERNELS),
+    *(Target("llama-3.1-70b", gpu, LLAMA_70B, tp) for gpu in ("a100", "h100") for tp in (4, 8)),
+    *(Target("qwen3-8b", gpu, "Qwen/Qwen3-8B") for gpu in ("a100", "h100")),
 ]
 
 
@@ -208,7 +230,12 @@ def short(ms: Sequence[float]) -> list[float]:
 
 
 def write_json(path: Path, table: dict[str, Any]) -> None:
-    """One field per line, one grid row per line."""
+    """One field per line, one grid row per line; a table that did not change keeps its date."""
+    if path.exists():
+        old = json.loads(path.read_text(encoding="utf-8"))
+        table["source"]["exported"], today = old["source"]["exported"], table["source"]["exported"]
+        if table != old:
+            table["source"]["exported"] = today
     text = json.dumps(table, indent=1)
     text = re.sub(r"\[[^][{}]*\]", lambda m: json.dumps(json.loads(m[0]), separators=(",", ":")), text)
     path.write_text(text + "\n", encoding="utf-8")
@@ -252,14 +279,15 @@ def random_cases(kv_tokens: int) -> dict[str, list[Case]]:
 
 def validate(target: Target, kernels: Kernels) -> Iterator[str]:
     """Lines of the validation section: reference points, then errors at random steps."""
-    table = load_table(target.model, target.gpu)
-    yield f"### {target.model} on {target.gpu}"
+    table, bare = load_table(target.spelled, target.gpu), bare_roofline(target)
+    yield f"### {table.name.replace('/', ' on ')}"
     yield ""
-    yield "| step | library, ms | table, ms | error |"
-    yield "|---|---:|---:|---:|"
+    yield "| step | library, ms | table, ms | error | roofline, ms | measured / roofline |"
+    yield "|---|---:|---:|---:|---:|---:|"
     for label, case in reference_cases():
-        measured, ours = kernels.step(*case), ours_ms(table, case)
-        yield f"| {label} | {measured:.2f} | {ours:.2f} | {round(ours / measured - 1, 4) + 0.0:+.2%} |"
+        measured, ours, least = kernels.step(*case), ours_ms(table, case), ours_ms(bare, case)
+        error = round(ours / measured - 1, 4) + 0.0
+        yield f"| {label} | {measured:.2f} | {ours:.2f} | {error:+.2%} | {least:.2f} | {ours / least:.2f} |"
     yield ""
     yield "| 2 000 random steps | mean error | p99 | max | worst step |"
     yield "|---|---:|---:|---:|---|"
@@ -271,8 +299,13 @@ def validate(target: Target, kernels: Kernels) -> Iterator[str]:
     yield ""
 
 
-def ours_ms(table: TableLatency, case: Case) -> float:
-    """The table's time of a step, in ms."""
+def bare_roofline(target: Target) -> RooflineLatency:
+    """What arithmetic and memory allow at best."""
+    return RooflineLatency(model_facts()[target.model], gpu_facts()[target.gpu], target.tp, factor=1.0)
+
+
+def ours_ms(table: TableLatency | RooflineLatency, case: Case) -> float:
+    """The table's or roofline's time of a step, in ms."""
     prefills, n, context = case
     return table.step(prefills, n, n * context) * 1e3
 
@@ -297,7 +330,7 @@ def main() -> None:
     kernels = {target: Kernels(target) for target in TARGETS}
     folder = ROOT / "systems" / "latency" / "tables"
     for target in TARGETS:
-        write_json(folder / f"{target.model}_{target.gpu}.json", export(target, kernels[target]))
+        write_json(folder / table_file(target.model, target.gpu, target.tp), export(target, kernels[target]))
     write_validation(list(chain.from_iterable(validate(t, kernels[t]) for t in TARGETS)))
 
 

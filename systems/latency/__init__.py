@@ -1,14 +1,45 @@
-from systems.latency.catalog import UnknownTable, gpus, load_table, models, read_table, tables
-from systems.latency.model import ConstantLatency, ScaledLatency, TableLatency
+from systems.latency.catalog import (
+    UnknownTable,
+    gpu_rows,
+    gpus,
+    latency_for,
+    load_table,
+    model_rows,
+    models,
+    read_table,
+    table_file,
+    tables,
+)
+from systems.latency.facts import gpu_facts, model_and_tp, model_facts
+from systems.latency.model import ConstantLatency, TableLatency
+from systems.latency.roofline import FACTOR, MEASURED, RooflineLatency
+from systems.latency.scaled import SCALES, ScaledLatency, ScaledModel, ServedModel
+from systems.latency.transfer import Transfer, host_blocks, transfer_for
 
 __all__ = [
+    "FACTOR",
+    "MEASURED",
+    "SCALES",
     "ConstantLatency",
+    "RooflineLatency",
     "ScaledLatency",
+    "ScaledModel",
+    "ServedModel",
     "TableLatency",
+    "Transfer",
     "UnknownTable",
+    "gpu_facts",
+    "gpu_rows",
     "gpus",
+    "host_blocks",
+    "latency_for",
     "load_table",
+    "model_and_tp",
+    "model_facts",
+    "model_rows",
     "models",
     "read_table",
+    "table_file",
     "tables",
+    "transfer_for",
 ]

@@ -1,42 +1,86 @@
-"""The latency tables that ship with the package, by model and GPU."""
+"""Step times by model and GPU: a measured table where there is one, else a roofline."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from difflib import get_close_matches
+from collections.abc import Mapping
 from pathlib import Path
 
+from systems.latency.facts import (
+    GpuFacts,
+    ModelFacts,
+    UnknownTable,
+    gpu_facts,
+    kv_blocks,
+    model_and_tp,
+    model_facts,
+    nearest,
+    split_name,
+)
+from systems.latency.facts import gpu as gpu_of
 from systems.latency.model import TableLatency
+from systems.latency.roofline import RooflineLatency, roofline_uncertainty
+from systems.latency.scaled import ScaledModel, ServedModel
+
+__all__ = [
+    "UnknownTable",
+    "gpu_rows",
+    "gpus",
+    "latency_for",
+    "load_table",
+    "model_rows",
+    "models",
+    "read_table",
+    "table_file",
+    "tables",
+]
 
 _FOLDER = Path(__file__).parent / "tables"
 
 
-class UnknownTable(LookupError):
-    """No table for this model and GPU; the message names the nearest that exist."""
+def table_file(model: str, gpu: str, tp: int) -> str:
+    """Name of a table's file: ``llama-3.1-8b_a100.json``, ``llama-3.1-70b_tp4_a100.json``."""
+    return "_".join([model, *([f"tp{tp}"] if tp > 1 else []), gpu]) + ".json"
 
 
 def tables() -> list[tuple[str, str]]:
-    """(model, gpu) of every table, sorted. One file ``tables/MODEL_GPU.json`` each."""
-    names = sorted(path.stem.rpartition("_") for path in _FOLDER.glob("*.json"))
-    return [(model, gpu) for model, _, gpu in names]
+    """(model, gpu) of every table, sorted; ":tpN" follows the model where N is not its default."""
+    return sorted((_spell(model, tp), gpu) for model, tp, gpu in _measured())
 
 
 def models() -> list[str]:
-    """Models that have a table on some GPU."""
-    return sorted({model for model, _ in tables()})
+    """Models that can be served, measured or not."""
+    return sorted(model_facts())
 
 
 def gpus() -> list[str]:
-    """GPUs that have a table for some model."""
-    return sorted({gpu for _, gpu in tables()})
+    """GPUs that there are numbers for."""
+    return sorted(gpu_facts())
+
+
+def latency_for(model: str, gpu: str, scales: Mapping[str, float] | None = None) -> ServedModel:
+    """Step times of ``model`` ("llama-3.1-70b" or "llama-3.1-70b:tp4") on ``gpu`` ("a100").
+
+    ``scales``: factors on parts of a step, by the names of ``scaled.SCALES``.
+    Raises UnknownTable for an unknown name, ValueError if the model does not fit
+    on so many GPUs or a factor is none.
+    """
+    facts, tp = model_and_tp(model)
+    board = gpu_of(gpu)
+    measured = (facts.name, tp, gpu) in _measured()
+    base: ServedModel = load_table(model, gpu) if measured else RooflineLatency(facts, board, tp)
+    return ScaledModel(base, scales) if scales else base
 
 
 def load_table(model: str, gpu: str) -> TableLatency:
-    """The table of ``model`` on ``gpu`` ("llama-3.1-8b", "a100"). Raises UnknownTable."""
-    if (model, gpu) not in tables():
+    """The table of ``model`` on ``gpu``, named as in ``latency_for``. Raises UnknownTable."""
+    name, tp = split_name(model)
+    if tp is None and name in model_facts():
+        tp = model_facts()[name].tp
+    if tp is None or (name, tp, gpu) not in _measured():
         raise UnknownTable(_no_table(model, gpu))
-    return read_table(_FOLDER / f"{model}_{gpu}.json")
+    return read_table(_FOLDER / table_file(name, gpu, tp))
 
 
 def read_table(path: Path) -> TableLatency:
@@ -48,10 +92,64 @@ def read_table(path: Path) -> TableLatency:
         raise ValueError(f"{path}: {error}") from None
 
 
+def model_rows() -> list[dict[str, str]]:
+    """A row per model: GPUs with measured kernels, and those where a roofline stands in."""
+    return [_row(name, [(gpu, own) for model, gpu, own in _served() if model == name]) for name in _names()]
+
+
+def gpu_rows() -> list[dict[str, str]]:
+    """A row per GPU: models with measured kernels on it, and those where a roofline stands in."""
+    return [_row(name, [(model, own) for model, gpu, own in _served() if gpu == name]) for name in gpus()]
+
+
+def _row(name: str, found: list[tuple[str, bool]]) -> dict[str, str]:
+    low, high = roofline_uncertainty()
+    return {
+        "name": name,
+        "measured kernels": ", ".join(other for other, measured in found if measured),
+        f"roofline, x{low:.2f}..x{high:.2f}": ", ".join(other for other, measured in found if not measured),
+    }
+
+
+def _served() -> list[tuple[str, str, bool]]:
+    """(model, GPU, measured?) of all tables, and of every model at its own size on every GPU it fits."""
+    found = [(model, gpu, True) for model, gpu in tables()]
+    for facts in model_facts().values():
+        for board in gpu_facts().values():
+            if (facts.name, board.name, True) not in found and _fits(facts, board):
+                found.append((facts.name, board.name, False))
+    return found
+
+
+def _names() -> list[str]:
+    """Every model, then its other sizes behind it."""
+    return sorted({model for model, _, _ in _served()})
+
+
+def _fits(facts: ModelFacts, board: GpuFacts) -> bool:
+    try:
+        return kv_blocks(facts, board, facts.tp) > 0
+    except ValueError:
+        return False
+
+
+def _measured() -> set[tuple[str, int, str]]:
+    """(model, tp, gpu) of every file in ``tables/``."""
+    found = set()
+    for path in _FOLDER.glob("*.json"):
+        model, *tp, gpu = path.stem.split("_")
+        found.add((model, int(tp[0].removeprefix("tp")) if tp else 1, gpu))
+    return found
+
+
+def _spell(model: str, tp: int) -> str:
+    return model if tp == model_facts()[model].tp else f"{model}:tp{tp}"
+
+
 def _no_table(model: str, gpu: str) -> str:
     text = f"no latency table for model {model!r} on GPU {gpu!r}"
-    for kind, name, known in (("model", model, models()), ("GPU", gpu, gpus())):
-        if name not in known:
-            near = get_close_matches(name, known, n=3, cutoff=0.4) or known
-            return f"{text}: unknown {kind}, nearest: {', '.join(near)}"
+    name, _ = split_name(model)
+    for kind, word, known in (("model", name, models()), ("GPU", gpu, gpus())):
+        if word not in known:
+            return f"{text}: unknown {kind}, {nearest(word, known)}"
     return f"{text}; there are: {', '.join(f'{m} on {g}' for m, g in tables())}"

@@ -1,4 +1,4 @@
-"""Step times of an engine: a table of measured kernels, a constant, or a scaled model.
+"""Step times of an engine: a table of measured kernels, or a constant.
 
 A step's time is additive over what vLLM launches in it:
 
@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
-from systems.protocols import LatencyModel
 from vocabulary import INF, on_grid
 
 _ROUND = 1.5 * 2.0**22  # vocabulary.on_grid, inlined where it runs several times a step
@@ -39,6 +38,9 @@ class TableLatency:
     Raises ValueError if a field is missing or a grid does not fit its times.
     """
 
+    uncertainty = (0.85, 1.15)
+    """(low, high) of absolute times while no run of a real engine is fitted (docs/latency.md)."""
+
     def __init__(self, table: Mapping[str, Any], digest: str) -> None:
         self._table = table
         self.digest = digest
@@ -52,7 +54,8 @@ class TableLatency:
     def _read(self, table: Mapping[str, Any]) -> None:
         self.model: str = table["model"]
         self.gpu: str = table["gpu"]
-        self.name = f"{self.model}/{self.gpu}"
+        self.tp: int = table["tp"]
+        self.name = f"{self.model}{f':tp{self.tp}' if self.tp > 1 else ''}/{self.gpu}"
         self.kv_blocks: int = table["kv"]["blocks"]
         self.max_model_len: int = table["max_model_len"]
         self.provenance: dict[str, Any] = dict(table["source"])
@@ -105,6 +108,14 @@ class TableLatency:
             bounds, lines = self._decode[n_decode] = self._decode_lines(n_decode)
         return lines[bisect_right(bounds, sum_ctx)]
 
+    def describe(self) -> str:
+        """Where the step times come from, and how far off they may be."""
+        made = " ".join(
+            str(self.provenance[k]) for k in ("package", "version", "kernels") if self.provenance.get(k)
+        )
+        off = (self.uncertainty[1] - 1) * 100
+        return f"{made or 'table'}, not calibrated: absolute times +-{off:.0f} %"
+
     def _decode_lines(self, n: int) -> tuple[list[int], list[tuple[float, float, float]]]:
         bounds, lines = self._attention_lines(n)
         fixed = self._shared[n] + self._logits[n] + self._overhead
@@ -148,33 +159,6 @@ class ConstantLatency:
     def decode_line(self, n_decode: int, sum_ctx: int) -> tuple[float, float, float]:  # noqa: ARG002
         """(constant, 0, INF)."""
         return self.seconds, 0.0, INF
-
-
-class ScaledLatency:
-    """``base`` fitted to a real engine: ``scale`` times its step, plus ``extra_ms`` per step.
-
-    Raises ValueError unless scale > 0 and extra_ms >= 0.
-    """
-
-    def __init__(self, base: LatencyModel, scale: float = 1.0, extra_ms: float = 0.0) -> None:
-        if not (0.0 < scale < INF and 0.0 <= extra_ms < INF):
-            raise ValueError(f"need scale > 0 and extra_ms >= 0, got {scale!r} and {extra_ms!r}")
-        self.base = base
-        self.scale = scale
-        self.extra_ms = extra_ms
-        self.name = f"{base.name} x {scale:g} + {extra_ms:g} ms"
-
-    def step(self, prefills: Sequence[tuple[int, int]], n_decode: int, sum_ctx: int) -> float:
-        """Seconds of one step; see ``LatencyModel.step``."""
-        if prefills:
-            return on_grid(self.base.step(prefills, n_decode, sum_ctx) * self.scale + self.extra_ms / 1e3)
-        a, b, _ = self.decode_line(n_decode, sum_ctx)
-        return on_grid(a + b * sum_ctx)
-
-    def decode_line(self, n_decode: int, sum_ctx: int) -> tuple[float, float, float]:
-        """The base's line, scaled and shifted."""
-        a, b, limit = self.base.decode_line(n_decode, sum_ctx)
-        return a * self.scale + self.extra_ms / 1e3, b * self.scale, limit
 
 
 def _lines(xs: Sequence[int], ys: Sequence[float]) -> list[Line]:

@@ -1,0 +1,174 @@
+"""What models and GPUs are made of: ``models.toml`` and ``gpus.toml`` beside this file.
+
+From these follow the roofline, the KV blocks of a model without a table, and
+the cost of moving KV between GPU and host.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from vocabulary import BLOCK
+
+_HERE = Path(__file__).parent
+_NODE = 8  # GPUs that NVLink connects
+_PROFILED_TOKENS = 8192  # vLLM sizes its activations by a server's default token budget
+_MEMORY_FRACTION = 0.9  # vLLM's gpu_memory_utilization
+
+
+class UnknownTable(LookupError):
+    """No step times for this model and GPU; the message names the nearest that exist."""
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """A decoder-only dense transformer; ``models.toml`` says what each field is."""
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    gated: bool
+    vocab: int
+    tied: bool
+    all_reduces: int
+    dtype_bytes: int
+    trained_len: int
+    max_model_len: int
+    tp: int
+    source: str
+
+    @property
+    def layer_parameters(self) -> int:
+        """Parameters of all layers' matrices: QKV, output, MLP."""
+        qkv = self.hidden * (self.heads + 2 * self.kv_heads) * self.head_dim
+        output = self.heads * self.head_dim * self.hidden
+        mlp = (3 if self.gated else 2) * self.hidden * self.intermediate
+        return self.layers * (qkv + output + mlp)
+
+    @property
+    def head_parameters(self) -> int:
+        """Parameters of the LM head."""
+        return self.vocab * self.hidden
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all weights; norms and biases are left out."""
+        embeddings = self.head_parameters * (1 if self.tied else 2)
+        return (self.layer_parameters + embeddings) * self.dtype_bytes
+
+    def kv_token_bytes(self, tp: int) -> int:
+        """Bytes of one token's K and V on each of ``tp`` GPUs; heads are repeated if there are too few."""
+        return 2 * self.layers * max(1, self.kv_heads // tp) * self.head_dim * self.dtype_bytes
+
+    def kv_block_bytes(self, tp: int) -> int:
+        """Bytes of a 16-token KV block on each of ``tp`` GPUs."""
+        return self.kv_token_bytes(tp) * BLOCK
+
+    def activation_bytes(self, tp: int) -> int:
+        """Bytes per GPU of the widest layer's activations in vLLM's profiling run."""
+        wide = (3 if self.gated else 2) * self.intermediate // tp
+        return _PROFILED_TOKENS * self.dtype_bytes * (2 * self.hidden + wide)
+
+
+@dataclass(frozen=True)
+class GpuFacts:
+    """One GPU; ``gpus.toml`` says what each field is. Bytes, bytes/s, 1/s."""
+
+    name: str
+    memory: int
+    bandwidth: float
+    flops: float
+    link: float
+    pcie: float
+    runtime: int
+    comm: int
+    source: str
+
+
+def kv_blocks(model: ModelFacts, gpu: GpuFacts, tp: int) -> int:
+    """KV blocks beside the weights in 0.9 of the memory of ``tp`` GPUs, as vLLM would find them.
+
+    Raises ValueError if the model cannot be split that way or does not fit.
+    """
+    splits = model.heads % tp == 0 and (model.kv_heads % tp == 0 or tp % model.kv_heads == 0)
+    if not (1 <= tp <= _NODE and splits):
+        fit = [n for n in range(1, _NODE + 1) if model.heads % n == model.kv_heads % n == 0]
+        raise ValueError(f"{model.name} cannot be split over {tp} GPUs; possible: {_list(fit)}")
+    free = gpu.memory * _MEMORY_FRACTION - model.weight_bytes / tp - model.activation_bytes(tp)
+    free -= gpu.runtime + (gpu.comm if tp > 1 else 0)
+    blocks = int(free // model.kv_block_bytes(tp))
+    if blocks < 1:
+        weights, memory = model.weight_bytes / tp / 1e9, gpu.memory / 1e9
+        raise ValueError(
+            f"{model.name} does not fit on {tp} x {gpu.name}: weights take {weights:.0f} of {memory:.0f} GB "
+            f"per GPU; use more GPUs ({model.name}:tpN)"
+        )
+    return blocks
+
+
+def split_name(name: str) -> tuple[str, int | None]:
+    """("llama-3.1-70b", 4) of "llama-3.1-70b:tp4"; None where the name has no ":tpN".
+
+    Raises UnknownTable if something else follows the colon.
+    """
+    model, colon, suffix = name.partition(":")
+    if not colon:
+        return model, None
+    number = suffix.removeprefix("tp")
+    if not (suffix.startswith("tp") and number.isascii() and number.isdigit() and int(number) > 0):
+        raise UnknownTable(
+            f"model {name!r}: ':tpN' (GPUs of one engine, such as :tp4) may follow, not {suffix!r}"
+        )
+    return model, int(number)
+
+
+@cache
+def model_facts() -> Mapping[str, ModelFacts]:
+    """Every model, by name."""
+    return {name: ModelFacts(name, **fields) for name, fields in _read("models.toml").items()}
+
+
+@cache
+def gpu_facts() -> Mapping[str, GpuFacts]:
+    """Every GPU, by name."""
+    return {name: GpuFacts(name, **fields) for name, fields in _read("gpus.toml").items()}
+
+
+def model_and_tp(name: str) -> tuple[ModelFacts, int]:
+    """The model and its GPUs per engine, from "llama-3.1-70b" or "llama-3.1-70b:tp4". Raises UnknownTable."""
+    model, tp = split_name(name)
+    facts = model_facts().get(model)
+    if facts is None:
+        raise UnknownTable(f"unknown model, {nearest(model, list(model_facts()))} (got {name!r})")
+    return facts, facts.tp if tp is None else tp
+
+
+def gpu(name: str) -> GpuFacts:
+    """The GPU of that name. Raises UnknownTable."""
+    facts = gpu_facts().get(name)
+    if facts is None:
+        raise UnknownTable(f"unknown GPU, {nearest(name, list(gpu_facts()))} (got {name!r})")
+    return facts
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """What may have been meant, in words."""
+    return "nearest: " + ", ".join(get_close_matches(name, known, n=3, cutoff=0.4) or sorted(known))
+
+
+def _read(file: str) -> dict[str, dict[str, Any]]:
+    return tomllib.loads((_HERE / file).read_text(encoding="utf-8"))
+
+
+def _list(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers))

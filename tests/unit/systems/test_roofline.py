@@ -1,0 +1,154 @@
+"""The roofline: against every table, and by hand."""
+
+import itertools
+import math
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from systems.latency import (
+    FACTOR,
+    MEASURED,
+    RooflineLatency,
+    gpu_facts,
+    latency_for,
+    load_table,
+    model_and_tp,
+    model_facts,
+    tables,
+)
+from systems.latency.facts import kv_blocks
+from vocabulary import on_grid
+
+STEPS = [
+    *[([], n, context) for context in (1024, 4096) for n in (1, 8, 32, 128, 256)],
+    *[([(new, 0)], 0, 0) for new in (128, 512, 2048, 8192)],
+]
+"""The reference points of docs/latency.md."""
+
+
+def ratios(model, gpu):
+    """Measured over bare roofline at each reference point."""
+    facts, tp = model_and_tp(model)
+    table, bare = load_table(model, gpu), RooflineLatency(facts, gpu_facts()[gpu], tp, factor=1.0)
+    return [table.step(p, n, n * c) / bare.step(p, n, n * c) for p, n, c in STEPS]
+
+
+def test_the_range_of_the_factor_is_what_the_tables_show():
+    found = [ratio for table in tables() for ratio in ratios(*table)]
+    assert len(found) == 14 * len(tables()) >= 14 * 9
+    assert (round(min(found), 2), round(max(found), 2)) == MEASURED
+    assert math.sqrt(MEASURED[0] * MEASURED[1]) == FACTOR
+
+
+@pytest.mark.parametrize("table", tables(), ids=" on ".join)
+def test_every_table_is_within_the_stated_uncertainty(table):
+    facts, tp = model_and_tp(table[0])
+    model, measured = RooflineLatency(facts, gpu_facts()[table[1]], tp), load_table(*table)
+    low, high = model.uncertainty
+    for prefills, n, context in STEPS:
+        off = measured.step(prefills, n, n * context) / model.step(prefills, n, n * context)
+        assert low - 0.005 <= off <= high + 0.005
+
+
+@pytest.mark.parametrize("table", tables(), ids=" on ".join)
+def test_the_document_prints_the_ratios(table):
+    text = (Path(__file__).parents[3] / "docs" / "latency.md").read_text()
+    name = load_table(*table).name.replace("/", " on ")
+    section = text.partition(f"### {name}\n")[2].partition("###")[0]
+    printed = [float(cell) for cell in re.findall(r"\| (\d+\.\d\d) \|$", section, re.MULTILINE)]
+    assert printed == [pytest.approx(ratio, abs=0.0051) for ratio in ratios(*table)]
+
+
+@pytest.mark.parametrize("table", tables(), ids=" on ".join)
+def test_kv_blocks_are_the_tables_within_half_a_percent(table):
+    facts, tp = model_and_tp(table[0])
+    assert kv_blocks(facts, gpu_facts()[table[1]], tp) == pytest.approx(
+        load_table(*table).kv_blocks, rel=0.005
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [("llama-3.1-8b", 8.03), ("llama-3.1-70b", 70.55), ("qwen3-8b", 8.19), ("falcon-180b", 178.6)],
+)
+def test_parameters_add_up_to_the_published_size(name, billions):
+    facts = model_facts()[name]
+    assert facts.weight_bytes / facts.dtype_bytes / 1e9 == pytest.approx(billions, rel=0.001)
+
+
+def test_one_decode_step_of_8b_by_hand():
+    bare = RooflineLatency(model_facts()["llama-3.1-8b"], gpu_facts()["a100"], 1, factor=1.0)
+    layer = 4096 * (32 + 16) * 128 + 4096 * 4096 + 3 * 4096 * 14336
+    weights = 2 * (32 * layer + 128_256 * 4096)
+    assert bare.step((), 1, 1024) == pytest.approx((weights + 131_072 * 1024) / 2.039e12, abs=1e-8)
+    flops = 2 * 32 * layer * 2048 + 4 * 32 * 4096 * 2048 * 2049 / 2
+    head = 2 * 128_256 * 4096 / 2.039e12
+    assert bare.step([(2048, 0)], 0, 0) == pytest.approx(flops / 312e12 + head, abs=1e-8)
+
+
+def test_all_reduces_cost_their_bytes_over_the_link():
+    facts = model_facts()["llama-3.1-70b"]
+    four = RooflineLatency(facts, gpu_facts()["a100"], 4, factor=1.0).step([(8192, 0)], 0, 0)
+    alone = 4 * four - RooflineLatency(facts, gpu_facts()["a100"], 8, factor=1.0).step([(8192, 0)], 0, 0) * 8
+    sent = 8192 * 8192 * 2 * 2 * 80 / 300e9
+    assert alone == pytest.approx(sent * (2 * 3 / 4 * 4 - 2 * 7 / 8 * 8), rel=1e-6)
+
+
+def test_falcon_says_what_it_assumes():
+    falcon = latency_for("falcon-180b", "a100")
+    assert (falcon.tp, falcon.max_model_len) == (8, 131_072)
+    assert falcon.describe() == (
+        "roofline, no kernel measured: absolute times x0.68..x1.46; "
+        "context limit of 2048 tokens lifted to 131072"
+    )
+    assert falcon.kv_blocks * 16 > falcon.max_model_len
+    assert falcon.provenance["model"]["source"].startswith("tiiuae/falcon-180B")
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("falcon-180b:tp4", "falcon-180b does not fit on 4 x a100: .* 89 of 86 GB per GPU"),
+        ("falcon-180b:tp7", "cannot be split over 7 GPUs; possible: 1, 2, 4, 8"),
+        ("llama-3.1-8b:tp16", "cannot be split over 16 GPUs"),
+    ],
+)
+def test_what_does_not_fit_is_refused(model, message):
+    with pytest.raises(ValueError, match=message):
+        latency_for(model, "a100")
+
+
+def test_pickled_rooflines_answer_alike():
+    falcon = latency_for("falcon-180b", "a100")
+    falcon.step([(7, 0)], 3, 30)
+    copy = pickle.loads(pickle.dumps(falcon))
+    assert (copy.name, copy.digest) == (falcon.name, falcon.digest)
+    assert copy.step([(77, 1234)], 9, 9 * 777) == falcon.step([(77, 1234)], 9, 9 * 777)
+
+
+def test_digests_tell_models_apart():
+    made = [
+        latency_for(m, g).digest
+        for m, g in itertools.product(("falcon-180b", "llama-3.1-70b:tp2"), ("a100", "h100"))
+    ]
+    assert len(set(made)) == 4
+
+
+def test_an_empty_step_has_no_duration():
+    with pytest.raises(ValueError, match="at least one call"):
+        latency_for("falcon-180b", "a100").step((), 0, 0)
+
+
+@given(st.integers(1, 4000), st.integers(0, 60_000), st.integers(0, 256), st.integers(1, 8192))
+def test_more_work_never_takes_less_time(new, cached, n, context):
+    falcon = latency_for("falcon-180b", "a100")
+    step = falcon.step([(new, cached)], n, n * context)
+    assert step == on_grid(step)
+    assert step <= falcon.step([(new + 1, cached)], n, n * context)
+    assert step <= falcon.step([(new, cached + 1)], n, n * context)
+    assert step <= falcon.step([(new, cached)], n + 1, (n + 1) * context)
