@@ -86,7 +86,7 @@ class RooflineLatency:
 
     def describe(self) -> str:
         """Where the step times come from, and how far off they may be."""
-        text = f"roofline, no kernel measured: absolute times {_band(self.uncertainty)}"
+        text = f"roofline, no kernel measured: {_band(self.uncertainty)}, and not calibrated: +-15 % on top"
         if self._lifted is None:
             return text
         return f"{text}; context limit of {self._lifted} tokens lifted to {self.max_model_len}"
