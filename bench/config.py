@@ -8,22 +8,28 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from bench.errors import UsageError, unknown
+from workloads.arrivals import parse
+from workloads.base import WorkloadError
 
 ENGINES = ("sim", "reference", "vllm-virtual")
 OVERFLOW = ("refuse", "skip", "truncate")
 LIMITS = ("kv_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len")
 """Engine limits that ``--knob engine.NAME=N`` sets."""
+FACTORS = ("latency.prefill", "latency.decode", "latency.overhead", "engine.kv_scale")
+"""Factors on parts of a step's time (docs/latency.md), and on the KV blocks: knobs, too."""
 MOST = {"n": 10_000_000, "replicas": 1_024}
 """More than this is refused: a slip of the hand, or more than memory holds."""
 MOST_SEEDS = 10_000
-_OWN_WORDS = ("system", "workload", "format", "knobs", "parameters")
+_OWN_WORDS = ("system", "workload", "format", "knobs", "parameters", "horizon", "arrivals")
 
 
 @dataclass(frozen=True)
 class RunConfig:
     """One run. ``rate`` in programs per second (None: the workload's, or the recorded
     arrivals); ``concurrency`` programs at all times instead (closed loop).
-    ``knobs`` are ``scheduler.X``, ``router.X`` and ``engine.X``; ``parameters`` the workload's.
+    ``horizon``: seconds in which programs arrive, instead of a number ``n`` of them;
+    ``arrivals``: poisson, gamma:cv=.., weibull:cv=.., ramp:to=.. (``workloads.arrivals``).
+    ``knobs`` are ``scheduler.X``, ``router.X``, ``engine.X``, ``latency.X``; ``parameters`` the workload's.
     """
 
     system: str
@@ -43,6 +49,8 @@ class RunConfig:
     on_overflow: str | None = None
     format: str | None = None
     out: Path = Path("results")
+    horizon: float | None = None
+    arrivals: str = "poisson"
 
     def __post_init__(self) -> None:
         _check(self)
@@ -56,9 +64,14 @@ class RunConfig:
         found = {k.partition(".")[2]: v for k, v in self.knobs.items() if k.startswith("engine.")}
         return {name: _whole(name, found[name]) for name in LIMITS if name in found}
 
+    def factors(self) -> dict[str, float]:
+        """The factors among the knobs, by their last word (prefill, decode, overhead, kv_scale)."""
+        return {k.partition(".")[2]: _factor(k, v) for k, v in self.knobs.items() if k in FACTORS}
+
     def policy_knobs(self) -> dict[str, str]:
         """The knobs that are the system's."""
-        return {k: v for k, v in self.knobs.items() if k.removeprefix("engine.") not in LIMITS}
+        ours = {*FACTORS, *(f"engine.{name}" for name in LIMITS)}
+        return {k: v for k, v in self.knobs.items() if k not in ours}
 
     def words(self, seeds: int = 1) -> list[str]:
         """The command line that repeats this run; values that are defaults are left out."""
@@ -68,7 +81,12 @@ class RunConfig:
             value = getattr(self, item.name)
             if item.name in _OWN_WORDS or value == item.default:
                 continue
+            if item.name == "rate" and self.arrivals != "poisson":
+                value = f"{self.arrivals}@{value}"
             words += [f"--{item.name.replace('_', '-')}", str(value)]
+        if self.rate is None and self.arrivals != "poisson":
+            words += ["--rate", self.arrivals]
+        words += ["--n", f"{self.horizon!r}s"] if self.horizon is not None else []
         words += [w for k, v in self.knobs.items() for w in ("--knob", f"{k}={v}")]
         words += [w for k, v in self.parameters.items() for w in ("-p", f"{k}={v}")]
         return words + (["--seeds", str(seeds)] if seeds > 1 else [])
@@ -89,6 +107,7 @@ def _check(config: RunConfig) -> None:
             raise UsageError(f"--{name} must be at least 1, got {value}")
         if value is not None and value > MOST.get(name, value):
             raise UsageError(f"--{name} must be at most {MOST[name]:,}, got {value:,}")
+    _check_horizon(config)
     if config.seed < 0:
         raise UsageError(f"--seed must not be negative, got {config.seed}")
     if config.engine not in ENGINES:
@@ -96,6 +115,31 @@ def _check(config: RunConfig) -> None:
     if config.on_overflow not in (None, *OVERFLOW):
         raise unknown("--on-overflow rule", str(config.on_overflow), OVERFLOW)
     config.limits()
+    config.factors()
+
+
+def _check_horizon(config: RunConfig) -> None:
+    horizon, arrivals = config.horizon, config.arrivals
+    if horizon is not None and not (math.isfinite(horizon) and horizon > 0):
+        raise UsageError(f"the horizon (--n ..s) must be a finite number of seconds above 0, got {horizon:g}")
+    if horizon is not None and config.n is not None:
+        raise UsageError("give a number of programs or a horizon, not both")
+    if config.concurrency is not None and (horizon is not None or arrivals != "poisson"):
+        raise UsageError("in a closed loop (--concurrency) nothing arrives: give --n as a number of programs")
+    try:
+        parse(arrivals)
+    except WorkloadError as error:
+        raise UsageError(str(error)) from None
+
+
+def _factor(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise UsageError(f"{name} must be a factor such as 1.15, got {text!r}") from None
+    if not 0.1 <= value <= 10.0:
+        raise UsageError(f"{name} must be a factor between 0.1 and 10, got {text}")
+    return value
 
 
 def _whole(name: str, text: str) -> int:
@@ -106,6 +150,32 @@ def _whole(name: str, text: str) -> int:
     if value < 1:
         raise UsageError(f"engine.{name} must be at least 1, got {value}")
     return value
+
+
+def programs_or_horizon(text: str | None) -> tuple[int | None, float | None]:
+    """``--n``: "700" programs, or "900s" of arrivals, as (n, horizon). Raises UsageError."""
+    if text is None:
+        return None, None
+    try:
+        return (None, float(text[:-1])) if text.endswith("s") else (int(text), None)
+    except ValueError:
+        raise UsageError(f"--n takes a number of programs (700) or of seconds (900s), got {text!r}") from None
+
+
+def rate_and_arrivals(text: str | None) -> tuple[float | None, str]:
+    """``--rate``: "0.5", "gamma:cv=3@0.5" or "gamma:cv=3", as (rate, arrivals). Raises UsageError."""
+    if text is None:
+        return None, "poisson"
+    kind, at, number = text.rpartition("@")
+    if not at and text[:1].isalpha() and text.lower() not in ("nan", "inf", "infinity"):
+        return None, text
+    try:
+        return float(number), kind or "poisson"
+    except ValueError:
+        raise UsageError(
+            f"--rate takes programs per second, with the kind of arrivals before it if not Poisson "
+            f"(0.5 or gamma:cv=3@0.5), got {text!r}"
+        ) from None
 
 
 def pairs(items: list[str], option: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -20,10 +20,11 @@ from bench.foreign import policies_of, programs_of
 from bench.offline import Offline, offline
 from bench.tables import FORMAT
 from systems.catalog import CatalogError, SystemSpec, load_system
-from systems.latency.catalog import UnknownTable, load_table
-from systems.latency.model import TableLatency
+from systems.latency.catalog import UnknownTable, latency_for
+from systems.latency.scaled import ServedModel
 from vocabulary import BLOCK, EngineConfig
-from workloads.arrivals import poisson, recorded
+from workloads.arrivals import parse, recorded
+from workloads.arrivals import times as arrival_times
 from workloads.base import NothingLeft, ProgramSet, ProgramSpec, WorkloadError
 from workloads.load import load
 from workloads.overflow import exceeded
@@ -32,8 +33,6 @@ T = TypeVar("T")
 
 CONTEXT = 131_072
 """Longest call of Llama-3.1: what a trace is read for where no engine says otherwise."""
-UNCALIBRATED = "not calibrated: absolute times +-15 %"
-"""Band on the latency scale of a table that no run of a real engine was fitted to (docs/latency.md)."""
 SKIPPED_SHARE = 0.25
 """More skipped programs than this make a run invalid."""
 FEW = 32
@@ -50,7 +49,7 @@ class Plan:
     rate: float | None
     spec: SystemSpec
     engine: EngineConfig
-    latency: TableLatency
+    latency: ServedModel
     _offline: Callable[[], Offline] | None = field(default=None, init=False, repr=False)
 
     @cached_property
@@ -90,19 +89,18 @@ class Plan:
         n = len(self.programs.programs)
         if self.config.concurrency is not None:
             return f"{n} programs, {self.config.concurrency} at all times"
+        within = "" if self.config.horizon is None else f" for {self.config.horizon:g} s, then drained"
         if self.rate is not None:
-            return f"{n} programs, Poisson {self.rate:g}/s"
-        return f"{n} programs at their recorded times"
+            return f"{n} programs, {parse(self.config.arrivals)} {self.rate:g}/s{within}"
+        return f"{n} programs at their recorded times{within}"
 
     @property
     def badge(self) -> str:
         """What kind of number this is: engine, table, provenance."""
-        source = self.latency.provenance
-        made = " ".join(str(source[k]) for k in ("package", "version", "kernels") if source.get(k))
         host = {"vllm-virtual": "vLLM's scheduler on a virtual clock"}.get(self.config.engine, "engine")
         return (
             f"SIMULATED ({host} {self.config.engine}), {self.config.replicas} x {self.latency.name}, "
-            f"{self.engine.kv_blocks} KV blocks each; step times: {made or 'table'}, {UNCALIBRATED}"
+            f"{self.engine.kv_blocks} KV blocks each; step times: {self.latency.describe()}"
         )
 
     @cached_property
@@ -144,7 +142,9 @@ class Plan:
     def _arrivals(self) -> dict[str, Any]:
         if self.times is None:
             return {"concurrency": self.config.concurrency}
-        return {"poisson": self.rate} if self.rate is not None else {"recorded": True}
+        if self.rate is None:
+            return {"recorded": True, "horizon": self.config.horizon}
+        return {self.config.arrivals: self.rate, "horizon": self.config.horizon}
 
     def details(self) -> dict[str, Any]:
         """The manifest's part beside the identity."""
@@ -189,13 +189,12 @@ def plan(config: RunConfig) -> Plan:
         spec = _explained(
             lambda: load_system(config.system, config.scheduler, config.router, config.policy_knobs())
         )
-    latency = _explained(lambda: load_table(config.model, config.gpu))
+    latency = _explained(lambda: latency_for(config.model, config.gpu, _scales(config)))
     engine = _explained(lambda: engine_config(config, spec, latency))
     room, hint = longest(engine), _kv_hint(engine)
-    programs = load_programs(config, room, hint)
+    programs, times = arriving(config, room, hint)
     enough(programs, config, hint if exceeded(programs.skipped, room) else "")
     rate = None if config.concurrency is not None else _rate(config, programs)
-    times = None if config.concurrency is not None else _times(config, programs, rate)
     return Plan(config, programs, times, rate, spec, engine, latency)
 
 
@@ -214,9 +213,10 @@ def _kv_hint(engine: EngineConfig) -> str:
     return f"; {room} tokens is what fits the KV cache of {engine.kv_blocks} blocks of {BLOCK} tokens"
 
 
-def engine_config(config: RunConfig, spec: SystemSpec, latency: TableLatency) -> EngineConfig:
+def engine_config(config: RunConfig, spec: SystemSpec, latency: ServedModel) -> EngineConfig:
     """The table's KV blocks and model length unless --knob engine.X sets them."""
-    limits: dict[str, Any] = {"kv_blocks": latency.kv_blocks, "max_model_len": latency.max_model_len}
+    blocks = max(1, round(latency.kv_blocks * config.factors().get("kv_scale", 1.0)))
+    limits: dict[str, Any] = {"kv_blocks": blocks, "max_model_len": latency.max_model_len}
     return EngineConfig(**limits | config.limits(), prefix_cache=bool(spec.engine_option("prefix_cache")))
 
 
@@ -269,6 +269,43 @@ def enough(programs: ProgramSet, config: RunConfig, hint: str = "") -> None:
         )
 
 
+def _scales(config: RunConfig) -> dict[str, float]:
+    return {name: value for name, value in config.factors().items() if name != "kv_scale"}
+
+
+def arriving(config: RunConfig, room: int, hint: str) -> tuple[ProgramSet, list[float] | None]:
+    """The programs and when they arrive (s); a horizon decides how many there are.
+
+    Raises UsageError or InvalidRun.
+    """
+    if config.concurrency is not None:
+        return load_programs(config, room, hint), None
+    if config.horizon is None:
+        programs = load_programs(config, room, hint)
+        rate = _rate(config, programs)
+        return programs, _times(config, programs, rate)
+    first = load_programs(replace(config, horizon=None, n=1 if config.rate is not None else None), room, hint)
+    rate = _rate(config, first)
+    if rate is None:
+        return _until(first, config.horizon)
+    times = _explained(lambda: arrival_times(config.arrivals, rate, config.seed, horizon=config.horizon))
+    if not times:
+        raise UsageError(
+            f"no program arrives in --horizon {config.horizon:g} s at {rate:g}/s: raise one of them"
+        )
+    programs = load_programs(replace(config, horizon=None, n=len(times)), room, hint)
+    programs.digest = first.digest  # how many come in a horizon is the seed's
+    return programs, times
+
+
+def _until(programs: ProgramSet, horizon: float) -> tuple[ProgramSet, list[float]]:
+    """Recorded arrivals before ``horizon``."""
+    times = _explained(lambda: recorded(programs.programs))
+    kept = [i for i, time in enumerate(times) if time < horizon]
+    programs.programs = [programs.programs[i] for i in kept]
+    return programs, [times[i] for i in kept]
+
+
 def _rate(config: RunConfig, programs: ProgramSet) -> float | None:
     return programs.rate if config.rate is None else config.rate
 
@@ -278,7 +315,7 @@ def _times(config: RunConfig, programs: ProgramSet, rate: float | None) -> list[
     if rate is None:
         return _explained(lambda: recorded(specs))
     try:
-        return poisson(rate, len(specs), config.seed)
+        return arrival_times(config.arrivals, rate, config.seed, n=len(specs))
     except ValueError as error:
         raise UsageError(
             f"--rate {rate:g}: {len(specs)} programs take about {len(specs) / rate:.3g} s to arrive, more "

@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bench.cli.common import Json, Out, Params, Programs, Seed, emit_json, page, progress, verb
-from bench.config import MOST_SEEDS, RunConfig, pairs
+from bench.cli.common import Json, Out, Params, Seed, emit_json, page, progress, verb
+from bench.config import MOST_SEEDS, RunConfig, pairs, programs_or_horizon, rate_and_arrivals
 
 if TYPE_CHECKING:
     from bench.plan import Plan
 
 Option = typer.Option
+Rate = Annotated[
+    str | None,
+    Option(metavar="[KIND@]R", help="Programs per second; Poisson unless gamma:cv=3@R, ramp:to=2@R, ...; "
+           "default: the workload's."),
+]  # fmt: skip
 
 
 @verb
@@ -23,11 +28,17 @@ def run(
         str,
         Option(help="NAME, NAME:PRESET, a file or folder, FORMAT@PATH, or pkg.mod:fn (bench ls workloads)."),
     ],
-    rate: Annotated[
-        float | None, Option(help="Programs per second, Poisson; default: the workload's.")
-    ] = None,
+    rate: Rate = None,
     concurrency: Annotated[int | None, Option(help="Programs at all times (closed loop), no rate.")] = None,
-    n: Programs = None,
+    n: Annotated[
+        str | None,
+        Option(
+            "--n",
+            "-n",
+            metavar="N|SECONDSs",
+            help="Programs, or seconds of arrivals (900s); default 700, or the whole trace.",
+        ),
+    ] = None,
     seed: Seed = 1,
     seeds: Annotated[int, Option(help="Run this many seeds from --seed on; intervals over them.")] = 1,
     model: Annotated[str, Option(help="Model of the latency table.")] = "llama-3.1-8b",
@@ -56,9 +67,11 @@ def run(
     from bench.errors import UsageError
 
     form, path = split_format(workload)
+    per_s, arrivals = rate_and_arrivals(rate)
+    programs, horizon = programs_or_horizon(n)
     config = RunConfig(
-        system, path, rate, concurrency, n, seed, model, gpu, replicas, engine, scheduler, router,
-        pairs(knob or [], "--knob"), pairs(param or [], "-p"), on_overflow, form, out,
+        system, path, per_s, concurrency, programs, seed, model, gpu, replicas, engine, scheduler, router,
+        pairs(knob or [], "--knob"), pairs(param or [], "-p"), on_overflow, form, out, horizon, arrivals,
     )  # fmt: skip
     if not 1 <= seeds <= MOST_SEEDS:
         raise UsageError(f"--seeds must be at least 1 and at most {MOST_SEEDS:,}, got {seeds:,}")

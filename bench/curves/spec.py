@@ -1,0 +1,160 @@
+"""An experiment of kind ``curves`` as data: workloads x systems over arrival rates, and its claims.
+
+The TOML file is the pre-registration: rates, seeds, latencies, claims and their
+tolerance stand there before a run. ``bench/experiments/autellix/fig12.toml`` is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bench.errors import UsageError, unknown
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is run. ``horizon`` and ``horizons``: seconds of arrivals; then everything drains.
+
+    ``scan_seeds`` seeds at every rate, ``seeds`` at the deciding points (from the same first
+    seed on). ``tolerance``: a crossing's bracket is narrowed to this ratio of rates, in at
+    most ``rounds`` rounds. ``ticks``: the paper's axis ticks are swept, too.
+    """
+
+    cost: str
+    horizon: float
+    models: tuple[str, ...]
+    multiples: tuple[float, ...]
+    scan_seeds: int = 1
+    seeds: int = 8
+    ticks: bool = False
+    tolerance: float = 1.1
+    rounds: int = 4
+    horizons: tuple[float, ...] = ()
+    sensitivity_horizon: float = 0.0
+    sensitivity_seeds: int = 1
+    workloads: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Load:
+    """A workload of the experiment. ``saturation``: model -> programs/s at which the reference
+    system saturates on the experiment's GPU; ``slow``: system -> its own, as a share of that;
+    ``ticks``: model -> the paper's axis."""
+
+    name: str
+    workload: str
+    label: str
+    saturation: Mapping[str, float]
+    slow: Mapping[str, float] = field(default_factory=dict)
+    ticks: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """``better`` sustains ``expected`` times the rate of ``base`` at equal latency, at most over
+    ``workloads`` (names). ``source``: paper or note; ``paper``: what the paper has instead."""
+
+    id: str
+    source: str
+    statement: str
+    workloads: tuple[str, ...]
+    better: str
+    base: str
+    expected: float
+    models: tuple[str, ...] = ()
+    expected_high: float = 0.0
+    note: str = ""
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """Lowest and highest ratio that the claim states."""
+        return self.expected, max(self.expected, self.expected_high)
+
+
+@dataclass(frozen=True)
+class Variation:
+    """One constant changed: knobs on top of a system's own, for ``systems`` (names)."""
+
+    name: str
+    value: str
+    systems: tuple[str, ...]
+    knobs: Mapping[str, str]
+    default: bool = False
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The experiment. ``systems``: catalog names; ``reference`` is the one whose saturation sets the
+    rates, ``subject`` the one under test, ``bound`` the oracle that runs at the subject's rates only.
+    ``latencies``: s/token at which rates are compared; ``metric``: flat name of that latency."""
+
+    name: str
+    title: str
+    source: str
+    gpu: str
+    metric: str
+    reference: str
+    subject: str
+    bound: str
+    systems: tuple[str, ...]
+    latencies: tuple[float, ...]
+    scales: Mapping[str, Scale]
+    workloads: tuple[Load, ...]
+    claims: tuple[Claim, ...]
+    sensitivity: tuple[Variation, ...] = ()
+    findings: str = ""
+
+    def scale(self, name: str) -> Scale:
+        """A scale by name. Raises UsageError."""
+        if name not in self.scales:
+            raise unknown("scale", name, self.scales)
+        return self.scales[name]
+
+    def loads(self, scale: Scale) -> list[Load]:
+        """The workloads a scale runs."""
+        return [w for w in self.workloads if not scale.workloads or w.name in scale.workloads]
+
+
+def parse(data: Mapping[str, Any], path: Path) -> Curves:
+    """The experiment in a TOML file's data. Raises UsageError naming file and field."""
+    rest = {k: v for k, v in data.items() if k != "kind"}
+    rest["scales"] = {k: _build(Scale, v, path, f"scales.{k}") for k, v in data.get("scales", {}).items()}
+    for key, kind in (("workloads", Load), ("claims", Claim), ("sensitivity", Variation)):
+        rest[key] = [_build(kind, v, path, f"{key}[{i}]") for i, v in enumerate(data.get(key, []))]
+    curves = _build(Curves, rest, path, "")
+    _check(curves, path)
+    return curves
+
+
+def _build(kind: type[T], data: Mapping[str, Any], path: Path, place: str) -> T:
+    known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
+    where = f"{path.name}: {place + ': ' if place else ''}"
+    for name in data:
+        if name not in known:
+            raise UsageError(f"{where}{unknown('field', name, known)}")
+    for name, one in known.items():
+        required = one.default is MISSING and one.default_factory is MISSING
+        if required and name not in data:
+            raise UsageError(f"{where}{name} is missing")
+    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items()})
+
+
+def _check(curves: Curves, path: Path) -> None:
+    names = {w.name for w in curves.workloads}
+    for scale, one in curves.scales.items():
+        for word in one.workloads:
+            if word not in names:
+                raise UsageError(f"{path.name}: scales.{scale}: {unknown('workload', word, names)}")
+    for claim in curves.claims:
+        for word in claim.workloads:
+            if word not in names:
+                raise UsageError(f"{path.name}: claim {claim.id}: {unknown('workload', word, names)}")
+    for role in (curves.reference, curves.subject):
+        if role not in curves.systems:
+            raise UsageError(f"{path.name}: {role} is not among the systems {', '.join(curves.systems)}")

@@ -1,0 +1,236 @@
+"""The runs of a ``curves`` experiment on one model: scan, narrow, decide, vary.
+
+Everything is a cell (a folder addressed by its content), so an interrupted
+study goes on where it stopped, and phases share what they have in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from bench.config import RunConfig
+from bench.curves.crossing import Crossing, crossing, next_rate, rate_of_seed
+from bench.curves.spec import Curves, Load, Scale, Variation
+from bench.run import RunResult
+
+FIRST_SEED = 1
+
+
+class RunCells(Protocol):
+    """Runs cells, on all cores; results in the order of ``configs``. Raises BenchError."""
+
+    def __call__(self, configs: Sequence[RunConfig], phase: str) -> list[RunResult]: ...
+
+
+@dataclass(frozen=True)
+class Point:
+    """One finished cell of the experiment. ``rate`` in programs/s, ``horizon`` in seconds."""
+
+    load: str
+    system: str
+    rate: float
+    seed: int
+    horizon: float
+    summary: Mapping[str, Any]
+    folder: Path
+
+    def value(self, metric: str) -> float:
+        """A number of the summary by its flat name; NaN where it is missing."""
+        found = self.summary["metrics"].get(metric, {}).get("value")
+        return float("nan") if found is None else float(found)
+
+
+@dataclass
+class Study:
+    """One experiment at one scale on one model and GPU; ``knobs`` apply to every cell."""
+
+    curves: Curves
+    scale: Scale
+    model: str
+    gpu: str
+    out: Path
+    run: RunCells
+    knobs: Mapping[str, str] = field(default_factory=dict)
+    points: list[Point] = field(default_factory=list)
+
+    # -- cells -----------------------------------------------------------------------
+
+    def config(self, load: Load, system: str, rate: float, seed: int, horizon: float) -> RunConfig:
+        """The cell of a point."""
+        return RunConfig(
+            system, load.workload, rate, seed=seed, model=self.model, gpu=self.gpu,
+            knobs=dict(self.knobs), out=self.out, horizon=horizon,
+        )  # fmt: skip
+
+    def cells(self, wanted: Iterable[tuple[Load, str, float, int]], phase: str) -> list[Point]:
+        """Run (load, system, rate, seed) at the scale's horizon unless the study has them; keep them."""
+        have = {(p.load, p.system, p.rate, p.seed) for p in self.points}
+        new = [w for w in dict.fromkeys(wanted_key(w) for w in wanted) if w not in have]
+        loads = {w.name: w for w in self.curves.workloads}
+        horizon = self.scale.horizon
+        configs = [self.config(loads[n], system, rate, seed, horizon) for n, system, rate, seed in new]
+        results = self.run(configs, phase) if configs else []
+        made = [
+            Point(n, system, rate, seed, horizon, r.summary, r.folder)
+            for (n, system, rate, seed), r in zip(new, results, strict=True)
+        ]
+        self.points += made
+        return made
+
+    # -- rates -----------------------------------------------------------------------
+
+    def saturation(self, load: Load) -> float:
+        """The rate at which the reference system saturates (programs/s), as the experiment states it."""
+        return load.saturation[self.model]
+
+    def rates(self, load: Load, system: str) -> list[float]:
+        """The swept rates of a system: multiples of its saturation, and the paper's ticks."""
+        own = self.saturation(load) * load.slow.get(system, 1.0)
+        swept = [own * m for m in self.scale.multiples]
+        if self.scale.ticks:
+            swept += [t for t in load.ticks.get(self.model, ()) if t > 0]
+        return sorted({neat(r) for r in swept})
+
+    def scan(self) -> None:
+        """Every system at every rate, on the scan's seeds."""
+        self.cells(
+            [
+                (load, system, rate, seed)
+                for seed in self.seeds(self.scale.scan_seeds)
+                for load in self.loads()
+                for system in self.curves.systems
+                for rate in self.rates(load, system)
+            ],
+            "scan",
+        )
+
+    def narrow(self) -> None:
+        """Halve the brackets of every crossing until they are as narrow as the scale asks."""
+        for number in range(self.scale.rounds):
+            wanted = []
+            for load in self.loads():
+                for system in self.curves.systems:
+                    rates = {
+                        next_rate(c, self.scale.tolerance) for c in self.crossings(load, system).values()
+                    }
+                    wanted += [(load, system, neat(r), FIRST_SEED) for r in rates if r is not None]
+            if not self.cells(wanted, f"narrow {number + 1}"):
+                return
+
+    def decide(self) -> None:
+        """Every system at its own crossing of the deciding latency, on all seeds; the bound at the subject's."""
+        wanted = []
+        for load in self.loads():
+            latency = self.deciding(load)
+            for system in self.curves.systems:
+                rate = neat(self.crossings(load, system)[latency].rate)
+                wanted += [(load, system, rate, seed) for seed in self.seeds(self.scale.seeds)]
+            if self.curves.bound:
+                rate = neat(self.crossings(load, self.curves.subject)[latency].rate)
+                wanted += [(load, self.curves.bound, rate, seed) for seed in self.seeds(self.scale.seeds)]
+        self.cells(wanted, "decide")
+
+    # -- readings --------------------------------------------------------------------
+
+    def loads(self) -> list[Load]:
+        """The workloads this scale runs and this model has rates for."""
+        return [w for w in self.curves.loads(self.scale) if self.model in w.saturation]
+
+    @staticmethod
+    def seeds(count: int) -> range:
+        """The first ``count`` seeds: the same for every system (common random numbers)."""
+        return range(FIRST_SEED, FIRST_SEED + count)
+
+    def curve(self, load: Load, system: str, metric: str, seed: int = FIRST_SEED) -> dict[float, float]:
+        """{rate: value} of one seed."""
+        return {
+            p.rate: p.value(metric)
+            for p in self.points
+            if p.load == load.name and p.system == system and p.seed == seed
+        }
+
+    def crossings(self, load: Load, system: str, metric: str = "") -> dict[float, Crossing]:
+        """{latency: crossing} of the scan seed's curve."""
+        curve = self.curve(load, system, metric or self.curves.metric)
+        return {latency: crossing(curve, latency) for latency in self.curves.latencies}
+
+    def deciding(self, load: Load) -> float:
+        """The latency at which the subject gains most over the reference on the scan's seed ("up to")."""
+        subject = self.crossings(load, self.curves.subject)
+        reference = self.crossings(load, self.curves.reference)
+        return max(self.curves.latencies, key=lambda x: subject[x].rate / reference[x].rate)
+
+    def rates_by_seed(self, load: Load, system: str, latency: float) -> dict[int, float]:
+        """{seed: rate at which the latency is reached}, from the deciding point of each seed."""
+        found = self.crossings(load, system)[latency]
+        rates: dict[int, list[tuple[float, float]]] = {}
+        for p in self.points:
+            if p.load == load.name and p.system == system:
+                rates.setdefault(p.seed, []).append((p.rate, p.value(self.curves.metric)))
+        return {
+            seed: rate_of_seed(*_nearest(pairs, found.rate)[::-1], latency, found)
+            for seed, pairs in rates.items()
+        }
+
+    # -- beside the main question ------------------------------------------------------
+
+    def horizons(self) -> list[Point]:
+        """One overloaded rate per workload with shorter and longer arrivals, scan seeds."""
+        wanted = [
+            (load, system, neat(self.saturation(load) * max(self.scale.multiples[:-1])), horizon)
+            for load in self.loads()
+            for horizon in self.scale.horizons
+            for system in self.curves.systems
+            if not load.slow.get(system)
+        ]
+        return self._beside([(load, s, r, FIRST_SEED, h, {}) for load, s, r, h in wanted], "horizons")
+
+    def sensitivity(self) -> list[tuple[Variation, Point]]:
+        """Each variation at the deciding rate of its system, at the scale's sensitivity horizon."""
+        if not self.scale.sensitivity_horizon:
+            return []
+        wanted, which = [], []
+        for load in self.loads():
+            latency = self.deciding(load)
+            for variation in self.curves.sensitivity:
+                for system in variation.systems:
+                    rate = neat(self.crossings(load, system)[latency].rate)
+                    for seed in self.seeds(self.scale.sensitivity_seeds):
+                        cell = (load, system, rate, seed, self.scale.sensitivity_horizon, variation.knobs)
+                        wanted.append(cell)
+                        which.append(variation)
+        return list(zip(which, self._beside(wanted, "sensitivity"), strict=True))
+
+    def _beside(
+        self, wanted: Sequence[tuple[Load, str, float, int, float, Mapping[str, str]]], phase: str
+    ) -> list[Point]:
+        configs = []
+        for load, system, rate, seed, horizon, knobs in wanted:
+            config = self.config(load, system, rate, seed, horizon)
+            configs.append(replace(config, knobs={**config.knobs, **knobs}))
+        results = self.run(configs, phase) if configs else []
+        return [
+            Point(load.name, system, rate, seed, horizon, r.summary, r.folder)
+            for (load, system, rate, seed, horizon, _), r in zip(wanted, results, strict=True)
+        ]
+
+
+def wanted_key(wanted: tuple[Load, str, float, int]) -> tuple[str, str, float, int]:
+    """A wanted cell by the load's name."""
+    load, system, rate, seed = wanted
+    return load.name, system, rate, seed
+
+
+def neat(rate: float) -> float:
+    """Four digits: the same point has the same address whichever way it was computed."""
+    return float(f"{rate:.4g}")
+
+
+def _nearest(pairs: Sequence[tuple[float, float]], rate: float) -> tuple[float, float]:
+    return min(pairs, key=lambda pair: abs(pair[0] / rate - 1.0))
+
+
+Phase = Callable[[], Any]
