@@ -1,0 +1,226 @@
+"""A comparison as a terminal page and as Markdown for a pull request.
+
+Takes ``bench.compare``'s plain data; the words are explained in docs/compare.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from reports.numbers import MISSING, estimate, number
+
+Comparison = Mapping[str, Any]
+Row = Mapping[str, Any]
+
+MARKER = "<!-- bench compare -->"
+"""First line of the Markdown: by it a workflow finds its comment again."""
+COLUMNS = ("metric", "BASE", "NEW", "NEW / BASE", "sign test p", "verdict", "seeds needed")
+_STYLES = {"worse": "bold red", "better": "green", "inconclusive": "yellow", "exploratory": "yellow"}
+_MOST = "> 10,000"
+
+
+def render(found: Comparison) -> RenderableType:
+    """The sides, what differs, gated metrics, the others, notes, and the outcome."""
+    title = "{} {}\n[magenta]{}[/]"
+    heads = [
+        Text.from_markup(title.format(f"[bold]{n}[/]".ljust(4), escape(line), escape(badge)))
+        for n, line, badge in sides(found)
+    ]
+    parts: list[RenderableType] = [*heads, *(Text(line) for line in facts(found))]
+    kinds = [(gated, chosen(found, gated)) for gated in (True, False)]
+    parts += [_table(found, rows, gated) for gated, rows in kinds if rows]
+    parts += [Text.from_markup(f"[yellow]note:[/] {escape(note)}") for note in remarks(found)]
+    return Group(*parts, Text(outcome(found), style=_STYLES.get(found["outcome"], "green")))
+
+
+def _table(found: Comparison, rows: Sequence[Row], gated: bool) -> Table:
+    table = Table(box=None, pad_edge=False, caption_justify="left", caption=caption(found, gated))
+    for name in COLUMNS:
+        table.add_column(name, justify="left" if name in ("metric", "verdict") else "right")
+    for row in rows:
+        cells = [escape(c) for c in cells_of(row)]
+        table.add_row(*cells[:5], Text(cells[5], style=_STYLES.get(row["verdict"], "")), *cells[6:])
+    return table
+
+
+def markdown(found: Comparison) -> str:
+    """The same as a comment: outcome first, gated metrics, the rest folded away."""
+    lines = [MARKER, f"### bench compare: {outcome(found)}", ""]
+    for name, line, badge in sides(found):
+        lines += [f"* **{name}** {_text(line)}", f"  *{_text(badge)}*"]
+    lines += [f"* {_text(line)}" for line in facts(found)]
+    lines += ["", *_grid(chosen(found, True)), "", f"<sub>{_text(caption(found, True))}</sub>", ""]
+    if others := chosen(found, False):
+        lines += ["<details><summary>other metrics (they decide nothing)</summary>", ""]
+        lines += [*_grid(others), "", f"<sub>{_text(caption(found, False))}</sub>", "", "</details>", ""]
+    lines += [f"> {_text(note)}\n>" for note in remarks(found)]
+    return "\n".join(lines).removesuffix("\n>")
+
+
+def _grid(rows: Sequence[Row]) -> list[str]:
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|---|" + "---:|" * 4 + "---|---:|"]
+    for row in rows:
+        cells = [_text(c).replace("\n", "<br>").replace("|", "\\|") for c in cells_of(row)]
+        cells[0] = f"`{row['name']}`"
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def _text(text: str) -> str:
+    """Nothing of a name becomes HTML or emphasis."""
+    for sign in ("\\", "`", "*", "_", "~"):
+        text = text.replace(sign, "\\" + sign)
+    return text.replace("<", "&lt;").replace(">", "&gt;")
+
+
+def sides(found: Comparison) -> list[tuple[str, str, str]]:
+    """BASE and NEW: name, what ran, badge."""
+    return [(name, _side(found[name.lower()]), found[name.lower()]["badge"]) for name in ("BASE", "NEW")]
+
+
+def _side(side: Mapping[str, Any]) -> str:
+    commits = ", ".join(side["commits"])
+    return (
+        f"{side['system']} on {side['workload']}, {side['load']}, {len(side['seeds'])} seeds "
+        f"({spans(side['seeds'])}); code {side['code']}, commit {commits}; {side['where']}"
+    )
+
+
+def facts(found: Comparison) -> list[str]:
+    """How it was compared, and in what the sides differ."""
+    differ = ", ".join(f"{k} {a} -> {b}" for k, (a, b) in found["differences"].items())
+    return [
+        f"{found['mode']}, threshold {found['threshold']:.3g} ({_side_of(found['threshold'])}), "
+        f"{found['method']}",
+        f"differs: {differ or 'nothing that decides results'}",
+    ]
+
+
+def _side_of(threshold: float) -> str:
+    return f"ratios beyond {1 / (1 + threshold):.3g} and {1 + threshold:.3g}"
+
+
+def chosen(found: Comparison, gated: bool) -> list[Row]:
+    """The rows to show: all gated ones, of the others those with a number."""
+    by_name = {row["name"]: row for row in found["metrics"]}
+    rows = [by_name[name] for name in found["shown"] if name in by_name]
+    return [r for r in rows if r["gated"] == gated and (gated or r["effect"] is not None)]
+
+
+def cells_of(row: Row) -> list[str]:
+    """One row as text, in the order of COLUMNS."""
+    better = {"higher": " (more is better)", "lower": ""}.get(str(row["better"]), " (neither is better)")
+    return [
+        f"{row['name']}{better}",
+        estimate(row["base"]),
+        estimate(row["new"]),
+        effect(row),
+        MISSING if row.get("sign_p") is None else f"{row['sign_p']:.2g}",
+        row["verdict"] + (f"\n{row['why']}" if row["why"] else ""),
+        needed(row),
+    ]
+
+
+def effect(row: Row) -> str:
+    """The ratio, or the difference with its sign, over its interval."""
+    if row["effect"] is None:
+        return MISSING
+    show = _ratio if row["scale"] == "ratio" else _difference
+    return f"{show(row['effect'])}\n[{show(row['low'])}, {show(row['high'])}]"
+
+
+def _ratio(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.3f}" if value < 100 else number(value)
+
+
+def _difference(value: float | None) -> str:
+    return (
+        MISSING
+        if value is None
+        else "0"
+        if value == 0
+        else f"{'+' if value > 0 else '-'}{number(abs(value))}"
+    )
+
+
+def needed(row: Row) -> str:
+    """Seeds from which on the threshold can be told from noise."""
+    if row["effect"] is None:
+        return MISSING
+    count = row["seeds_needed"]
+    if count is not None:
+        return f"{count:,}"
+    return _MOST
+
+
+def caption(found: Comparison, gated: bool) -> str:
+    """What the intervals are."""
+    rows = [r for r in chosen(found, gated) if r["effect"] is not None]
+    levels = sorted({round(100 * r["level"], 1) for r in rows})
+    told = " to ".join(f"{level:g}" for level in (levels[0], levels[-1])) if len(levels) > 1 else "95"
+    if len(levels) == 1:
+        told = f"{levels[0]:g}"
+    what = (
+        "gated: intervals of the effect at Holm's level" if gated else "not gated: 95 % each, not corrected"
+    )
+    mixed = "; signed effects are differences NEW - BASE (the metric may be 0)"
+    return (
+        (f"{what} ({told} %)" if gated else what)
+        + "; BASE and NEW: means over seeds with 95 % t intervals"
+        + (mixed if any(r["scale"] == "difference" for r in rows) else "")
+        + "; seeds needed: to see an effect of the threshold with power 0.8"
+    )
+
+
+def remarks(found: Comparison) -> list[str]:
+    """Notes, and what was compared although it differs."""
+    marked = [
+        f"compared although the {name} differs (--allow): {what}" for name, what in found["allowed"].items()
+    ]
+    return [" ".join(text.split()) for text in (*marked, *found["notes"])]
+
+
+def outcome(found: Comparison) -> str:
+    """The verdict in a sentence."""
+    gated = [r for r in found["metrics"] if r["gated"]]
+    names = {
+        v: ", ".join(r["name"] for r in gated if r["verdict"] == v)
+        for v in ("worse", "better", "inconclusive")
+    }
+    if found["outcome"] == "worse":
+        return f"REGRESSION: NEW is worse in {names['worse']}"
+    if found["outcome"] == "exploratory":
+        return f"exploratory, no verdict: {_too_few(found)}"
+    if found["outcome"] == "inconclusive":
+        return f"inconclusive in {names['inconclusive']}: {_wanted(gated)}"
+    return "no regression" + (f"; better in {names['better']}" if names["better"] else "")
+
+
+def _too_few(found: Comparison) -> str:
+    least = min(len(found[name]["seeds"]) for name in ("base", "new"))
+    what = "paired seeds" if found["mode"] == "paired" else "seeds on a side"
+    return f"{least} {what} that count, a verdict needs {found['seeds_for_verdict']}"
+
+
+def _wanted(gated: Sequence[Row]) -> str:
+    """What would decide: seeds, or a number that is not there."""
+    rows = [r for r in gated if r["verdict"] == "inconclusive"]
+    if any(r["effect"] is None for r in rows):
+        return "; ".join(r["why"] for r in rows if r["effect"] is None)
+    seeds = [r["seeds_needed"] for r in rows]
+    most = math.inf if None in seeds else max(seeds)
+    count = _MOST if most == math.inf else f"about {most:,}"
+    return f"the threshold is tighter than the noise of these seeds; {count} seeds (on each side) would tell"
+
+
+def spans(seeds: Sequence[int]) -> str:
+    """Seeds as people write them: first-last where there is no gap."""
+    whole = list(range(seeds[0], seeds[-1] + 1)) == list(seeds) and len(seeds) > 1
+    return f"{seeds[0]}-{seeds[-1]}" if whole else ", ".join(str(s) for s in seeds)
