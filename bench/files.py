@@ -16,6 +16,16 @@ from typing import Any
 
 from bench.errors import MissingError
 
+
+
+class DiskFull(MissingError):
+    """No room for a result: other results will not fit either."""
+
+
+class Taken(MissingError):
+    """Another process is writing this folder."""
+
+
 WRITER = "writer.pid"
 """Process and machine of who writes a folder, while it does."""
 PROBE = 1 << 20
@@ -65,7 +75,7 @@ def unwritten(error: OSError, file: Path) -> MissingError:
 def explain(error: OSError, folder: Path) -> MissingError:
     """An I/O error as one line with what would help."""
     if error.errno in FULL:
-        return MissingError(
+        return DiskFull(
             f"no space left for results in {folder} ({error.strerror}): free some space or "
             "give another folder with --out; finished results are kept"
         )
@@ -76,7 +86,7 @@ def explain(error: OSError, folder: Path) -> MissingError:
 def ready(folder: Path, need: int) -> None:
     """Create ``folder`` and prove that it takes data. ``need``: bytes we expect to write.
 
-    Raises MissingError when it is not writable or too full.
+    Raises MissingError when it is not writable, DiskFull when it is too full.
     """
     probe = folder / f"probe-{os.getpid()}.part"
     try:
@@ -92,7 +102,7 @@ def ready(folder: Path, need: int) -> None:
     except OSError as error:
         raise explain(error, folder) from None
     if free < need:
-        raise MissingError(
+        raise DiskFull(
             f"{folder} has {free / 1e6:.0f} MB free and this run needs about {need / 1e6:.0f} MB: "
             "free some space, lower --n, or give another folder with --out"
         )
@@ -100,7 +110,7 @@ def ready(folder: Path, need: int) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder for one writer. Raises MissingError naming the process that holds it.
+    """Hold the folder for one writer. Raises Taken naming the process that holds it.
 
     The folder itself is locked by the kernel, which lets go when the process ends, however
     it ends; ``writer.pid`` tells others who it is. Where the file system has no locks, that
@@ -167,11 +177,11 @@ def _signature(path: Path) -> str:
         return ""
 
 
-def _taken(folder: Path) -> MissingError:
+def _taken(folder: Path) -> Taken:
     pid, _, node = _signature(folder / WRITER).partition(" ")
     where = f" on {node}" if node and node != platform.node() else ""
     who = f" (pid {pid}{where})" if pid else ""
-    return MissingError(
+    return Taken(
         f"another bench run{who} is writing this cell, {folder}: wait for it to finish, or stop it; "
         "the same command then goes on from here"
     )

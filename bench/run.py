@@ -65,12 +65,15 @@ def run_seeds(
     Each seed is a cell of its own: an interrupted series goes on where it stopped.
     """
     results = [run(config.with_seed(config.seed + i), force=force, progress=progress) for i in range(seeds)]
+    return results, pooled(results) | {"repeat": command_line(config.words(seeds))}
+
+
+def pooled(results: Sequence[RunResult]) -> dict[str, Any]:
+    """The summary over several seeds of one configuration."""
     first = results[0].summary
-    pooled = {k: first[k] for k in ("system", "workload", "load", "badge", "skipped", "repaired", "where")}
-    pooled |= pool([r.summary for r in results])
-    pooled["results"] = " ".join(str(r.folder) for r in results)
-    pooled["repeat"] = command_line(config.words(seeds))
-    return results, pooled
+    whole = {k: first[k] for k in ("system", "workload", "load", "badge", "skipped", "repaired", "where")}
+    whole |= pool([r.summary for r in results])
+    return whole | {"results": " ".join(str(r.folder) for r in results)}
 
 
 def execute(plan: Plan, *, force: bool = False, progress: Progress | None = None) -> RunResult:
@@ -304,6 +307,7 @@ def _numbers(plan: Plan) -> dict[str, Any]:
         closed_loop=plan.config.concurrency is not None,
         max_num_seqs=plan.engine.max_num_seqs,
         warnings=(trap,),
+        horizon=plan.config.horizon,
     )
     check(tables, facts, plan.config.workload if is_foreign(plan.config.workload) else "")
     return describe(tables, context)

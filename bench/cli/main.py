@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from bench.cli import ls, reproduce, run, show, trace, version
+from bench.cli import compare, ls, reproduce, run, show, sweep, trace, version
 from bench.cli.common import stdout_is_full
 
 app = typer.Typer(
@@ -18,13 +18,15 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 ok, 1 internal error, 2 usage, 3 a claim does not hold, 4 invalid run, "
-    "5 inconclusive, 6 environment or capability missing, 130 interrupted and resumable.",
+    epilog="Exit codes: 0 ok, 1 internal error, 2 usage, 3 a claim does not hold or NEW is worse, "
+    "4 invalid run, 5 inconclusive, 6 environment or capability missing, 130 interrupted and resumable.",
 )
 app.command("run")(run.run)
+app.command("sweep")(sweep.sweep)
 app.command("ls")(ls.ls)
 app.command("show")(show.show)
 app.command("reproduce")(reproduce.reproduce)
+app.command("compare")(compare.compare)
 app.command("version")(version.version)
 app.add_typer(trace.app, name="trace")
 
