@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any, TypeVar
 
-from systems.protocols import Router, Scheduler
+from systems.protocols import CacheView, Router, Scheduler
 from vocabulary import Call, EngineView, Slot, Snapshot, Usage
 
 T = TypeVar("T")
@@ -37,9 +37,16 @@ class Checked:
         self._who = f"scheduler {name}"
         self.name, self.unit = scheduler.name, scheduler.unit
         self.clairvoyant, self.tracks_wait = scheduler.clairvoyant, scheduler.tracks_wait
+        self.reads_cache = bool(getattr(scheduler, "reads_cache", False))
         self._waiting: set[int] = set()
         if self.unit not in UNITS:
             raise PolicyError(f"{self._who}: unit must be one of {', '.join(UNITS)}, got {self.unit!r}")
+
+    def attach(self, cache: CacheView) -> None:
+        """Pass it on, if ``scheduler`` reads the cache."""
+        if self.reads_cache:
+            policy: Any = self._scheduler
+            _asked(self._who, "attach", lambda: policy.attach(cache))
 
     def arrive(self, call: Call, snap: Snapshot, now: float) -> Slot:
         """The slot of ``scheduler``, checked."""
@@ -101,6 +108,7 @@ class CheckedRouter:
         self._router = router
         self._who = f"router {name}"
         self.name = router.name
+        self.reads_prompt = bool(getattr(router, "reads_prompt", False))
 
     def route(self, call: Call, engines: Sequence[EngineView], now: float) -> int:
         """The id of a live engine. Raises PolicyError."""
@@ -109,6 +117,12 @@ class CheckedRouter:
         if type(got) is bool or got not in alive:
             raise _returned(self._who, "route", got, f"the id of a live engine, one of {alive}")
         return index(got)
+
+    def end(self, program: int) -> None:
+        """Pass it on, if ``router`` wants to know."""
+        end = getattr(self._router, "end", None)
+        if end is not None:
+            _asked(self._who, "end", lambda: end(program))
 
 
 def _asked(who: str, method: str, ask: Callable[[], T]) -> T:

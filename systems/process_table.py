@@ -9,6 +9,7 @@ snapshot each call carries (see ``arrive``).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Literal, Protocol, get_args
 
@@ -20,6 +21,8 @@ Rule = Literal["sum", "max"]
 
 RULES: tuple[str, ...] = get_args(Rule)
 _UNKNOWN = Snapshot()
+CallId = tuple[str, int]
+"""Thread and index of a call in its program."""
 _snapshot = partial(tuple.__new__, Snapshot)  # a third of the time of Snapshot(...): one a call
 
 
@@ -32,11 +35,15 @@ class Watcher(Protocol):
 
 class Row:
     """One program. ``service`` in the scheduler's unit; ``exec_s`` and ``wait``
-    are seconds of completed calls; ``active`` calls are in the system now."""
+    are seconds of completed calls; ``active`` calls are in the system now.
+
+    ``paths``: for schedulers that follow the program's graph, the longest path
+    to the end of each completed call, in the scheduler's unit.
+    """
 
     __slots__ = (
         "active", "ended", "exec_s", "last_arrival", "last_completion",
-        "service", "started", "wait", "watchers",
+        "paths", "service", "started", "wait", "watchers",
     )  # fmt: skip
 
     def __init__(self, started: float) -> None:
@@ -49,6 +56,15 @@ class Row:
         self.last_completion = started
         self.ended = False
         self.watchers: list[Watcher] = []
+        self.paths: dict[CallId, float] | None = None
+
+    def start_of(self, parents: Iterable[CallId]) -> float:
+        """The longest path that ends where a call with these parents begins (Autellix, equation 2).
+
+        A parent without a path here counts as the program's longest, ``service``.
+        """
+        paths = self.paths or {}
+        return max((paths.get(parent, self.service) for parent in parents), default=0.0)
 
     def changed(self) -> None:
         """Tell the watchers, in the order in which they came."""
@@ -133,6 +149,14 @@ class ProcessTable:
             del self._rows[program]
         if row.watchers:
             row.changed()
+
+    def extend(self, program: int, call: CallId, path: float) -> None:
+        """``call`` leaves; the longest path to its end is ``path``. Before ``charge``."""
+        row = self._rows.get(program)
+        if row is not None:
+            if row.paths is None:
+                row.paths = {}
+            row.paths[call] = path
 
     def forgive(self, program: int) -> None:
         """Forget the program's past wait and execution, not its service.

@@ -18,8 +18,8 @@ def ls(
     what: Annotated[
         str | None,
         typer.Argument(
-            help="systems, workloads, schedulers, routers, engines, models, gpus, formats, experiments "
-            "or results; default: all of them."
+            help="systems, capabilities, workloads, schedulers, routers, engines, models, gpus, formats, "
+            "experiments or results; default: all of them."
         ),
     ] = None,
     out: Out = Path("results"),
@@ -41,12 +41,37 @@ def ls(
 
 
 def _systems(_: Path) -> list[Row]:
+    from bench.config import ENGINES
+    from systems.capabilities import EXACT, summary
+    from systems.catalog import load_system, system_names
+
+    def where(spec: Any) -> str:
+        cells = {engine: summary(spec, engine) for engine in ENGINES}
+        marked = [
+            name if cell == EXACT else f"{name} ({cell})"
+            for name, cell in cells.items()
+            if not cell.startswith("no: ")
+        ]
+        return "all" if marked == list(ENGINES) else ", ".join(marked) or f"none yet ({cells['sim']})"
+
+    return [
+        {
+            "name": s.name,
+            "scheduler": s.scheduler,
+            "router": s.router,
+            "engines": where(s),
+            "what": s.description,
+        }
+        for s in map(load_system, system_names())
+    ]
+
+
+def _capabilities(_: Path) -> list[Row]:
+    from systems.capabilities import ENGINES, summary
     from systems.catalog import load_system, system_names
 
     specs = [load_system(name) for name in system_names()]
-    return [
-        {"name": s.name, "scheduler": s.scheduler, "router": s.router, "what": s.description} for s in specs
-    ]
+    return [{"name": s.name, **{engine: summary(s, engine) for engine in ENGINES}} for s in specs]
 
 
 def _schedulers(_: Path) -> list[Row]:
@@ -55,7 +80,7 @@ def _schedulers(_: Path) -> list[Row]:
     rows = []
     for name in scheduler_names():
         spec = load_system("vllm-opt", scheduler=name)
-        rows.append({"name": name, "knobs": ", ".join(f"{k}={_short(v)}" for k, v in spec.scheduler_knobs)})
+        rows.append({"name": name, "knobs": _knobs(spec.scheduler_knobs)})
     return rows
 
 
@@ -64,9 +89,14 @@ def _short(value: object) -> str:
 
 
 def _routers(_: Path) -> list[Row]:
-    from systems.catalog import router_names
+    from systems.catalog import load_system, router_names
 
-    return [{"name": name} for name in router_names()]
+    specs = [load_system("vllm-opt", router=name) for name in router_names()]
+    return [{"name": s.router, "knobs": _knobs(s.router_knobs)} for s in specs]
+
+
+def _knobs(knobs: Any) -> str:
+    return ", ".join(f"{name}={_short(value)}" for name, value in knobs)
 
 
 def _workloads(_: Path) -> list[Row]:
@@ -147,6 +177,7 @@ def _result(summary: dict[str, Any], folder: Path) -> Row:
 
 LISTS: dict[str, Callable[[Path], list[Row]]] = {
     "systems": _systems,
+    "capabilities": _capabilities,
     "workloads": _workloads,
     "schedulers": _schedulers,
     "routers": _routers,

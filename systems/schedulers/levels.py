@@ -1,4 +1,4 @@
-"""Queues Q1..QK with quanta, demotion and anti-starvation: what mlfq, plas and atlas share.
+"""Queues Q1..QK with quanta, demotion and anti-starvation: what the mlfq, plas and atlas families share.
 
 Autellix, Algorithm 1. Everything the paper leaves open is a knob here.
 """
@@ -102,7 +102,8 @@ class Levels(Accounts):
         self.max_promotions = at_least("max_promotions", max_promotions, 0)
         self._check()
         self._flat = self._never_leaves_first()
-        self.tracks_wait = not self._flat and self.beta < INF and self.max_promotions > 0
+        self._starves = not self._flat and self.beta < INF and self.max_promotions > 0
+        self.tracks_wait = self._starves
         self._edges = self.bounds if self.by_service else ()
         self._tail = 0.0
         self._slots: dict[int, Slot] = {}
@@ -120,8 +121,8 @@ class Levels(Accounts):
         service = self._admit(call, snap, now)
         if self._flat:
             return FIRST
-        level = bisect_right(self._edges, service)
-        if level and self.tracks_wait:
+        level = self._enters(call, service)
+        if level and self._starves:
             self._starvation.wait(call, None, now)
         return self._append(call, level)
 
@@ -132,7 +133,7 @@ class Levels(Accounts):
 
     def stop(self, call: Call, usage: Usage, now: float) -> None:
         """Preempted: it waits where it was, and may starve there."""
-        if self.tracks_wait and self._slots[call.seq].level:
+        if self._starves and self._slots[call.seq].level:
             self._starvation.wait(call, usage, now)
 
     def expire(self, call: Call, served: float, now: float) -> Slot:  # noqa: ARG002
@@ -170,6 +171,10 @@ class Levels(Accounts):
         """Forget the program's row and due times."""
         self._starvation.forget(program)
         super().end(program, now)
+
+    def _enters(self, call: Call, service: float) -> int:  # noqa: ARG002
+        """The queue of a new call."""
+        return bisect_right(self._edges, service)
 
     def _append(self, call: Call, level: int) -> Slot:
         self._tail = tail = self._tail + 1.0

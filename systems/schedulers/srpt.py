@@ -1,4 +1,4 @@
-"""Shortest remaining processing time, by program: the oracle others are compared with.
+"""Shortest remaining processing time, by program or by call: the oracle others are compared with.
 
 Autellix uses SRPT in simulation only (section 6). Knowing each program's
 remaining work it is near optimal for the mean, and no policy without that
@@ -12,7 +12,7 @@ from functools import partial
 
 from systems.process_table import ProcessTable
 from systems.schedulers.accounts import Accounts
-from systems.schedulers.knobs import at_least
+from systems.schedulers.knobs import at_least, one_of
 from vocabulary import INF, Call, Slot, Snapshot
 
 _slot = partial(tuple.__new__, Slot)  # a third of the time of Slot(...): one a call
@@ -21,7 +21,10 @@ _MOST = 1e9
 
 
 class Srpt(Accounts):
-    """Order by ``Call.remaining`` (output tokens left in the program, this call included).
+    """Order by the output tokens left.
+
+    ``by``: "program" (``Call.remaining``, this call included) or "call"
+    (``Call.output``: this call's alone, the oracle of policies over calls).
 
     ``ratio`` (at least 1.001): a call displaces a running one only if it is in
     a better geometric bin [ratio**i, ratio**(i+1)) of remaining work. Default
@@ -37,8 +40,10 @@ class Srpt(Accounts):
     name = "srpt"
     clairvoyant = True
 
-    def __init__(self, *, ratio: float = 2.0, table: ProcessTable | None = None) -> None:
+    def __init__(self, *, ratio: float = 2.0, by: str = "program", table: ProcessTable | None = None) -> None:
         super().__init__(table)
+        self.by = one_of("by", by, ("program", "call"))
+        self._by_call = self.by == "call"
         self.ratio = at_least("ratio", ratio, 1.001)
         self._edges = [self.ratio]
         while self._edges[-1] < _MOST:
@@ -46,10 +51,11 @@ class Srpt(Accounts):
 
     def arrive(self, call: Call, snap: Snapshot, now: float) -> Slot:
         """Raises ValueError if the host does not tell the remaining work."""
-        remaining = call.remaining
+        remaining = call.output if self._by_call else call.remaining
         if remaining is None:
+            what = "output length" if self._by_call else f"remaining work of program {call.program}"
             raise ValueError(
-                f"srpt needs the remaining work of program {call.program}, but call {call.seq} does not "
+                f"srpt needs the {what}, but call {call.seq} does not "
                 "carry it; it runs only where programs are known in advance (simulation)"
             )
         self._admit(call, snap, now)

@@ -1,0 +1,182 @@
+"""Which engine can serve which system: exactly, by a named fallback, or not at all.
+
+Pure data and functions; docs/systems.md prints the matrix. Nothing is
+approximated silently: a fallback is named wherever a result is shown, and an
+impossible pair is refused with what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypedDict
+
+from systems.catalog import SystemSpec
+from systems.slots import DEFAULTS, Knob
+from vocabulary import INF
+
+ENGINES = ("sim", "reference", "vllm-virtual", "vllm")
+"""``vllm`` is a vLLM server (V1) with our scheduler class; the others run on virtual time."""
+EXACT, FALLBACK, IMPOSSIBLE = "exact", "fallback", "impossible"
+
+
+class MissingCapability(Exception):
+    """An engine cannot serve a system; one line: which, what is missing, and which engines can."""
+
+
+class Fallback(NamedTuple):
+    """``option`` was to be ``wanted`` and is ``used``, because of ``reason``."""
+
+    option: str
+    wanted: str
+    used: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.option} {self.wanted} -> {self.used} ({self.reason})"
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """One option of a system on one engine. ``status``: exact, fallback or impossible;
+    ``used`` is the value that a fallback takes, ``reason`` empty where it is exact."""
+
+    option: str
+    value: str
+    status: str = EXACT
+    reason: str = ""
+    used: str = ""
+
+
+class EngineOptions(TypedDict):
+    """What an engine is to be made with, fallbacks done.
+
+    The first four are fields of ``EngineConfig``. ``batched``: one copy per transfer;
+    ``free``: moving costs nothing; ``swap_scale`` multiplies transfer times; ``host_gb``: room
+    of host memory in 1e9 bytes, INF where ``free``.
+    """
+
+    chunked_prefill: bool
+    schedule_every: int
+    preemption: str
+    host_tier: bool
+    batched: bool
+    free: bool
+    swap_scale: float
+    host_gb: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """An engine does not do ``option`` with these ``values`` (empty: any above 1); see ``Capability``."""
+
+    option: str
+    values: tuple[Knob, ...]
+    reason: str
+    used: str = ""
+
+
+_V1 = (
+    _Limit("chunked_prefill", (False,), "vLLM V1 has no steps of whole prompts (V0's rule)"),
+    _Limit("schedule_every", (), "vLLM V1 schedules at every step (no multi-step)"),
+    _Limit("preemption", ("swap", "batched-swap", "free"), "vLLM V1 has no KV swap", "recompute"),
+    _Limit("host_tier", (True,), "no KV tier in host memory"),
+)
+_LIMITS: dict[str, tuple[_Limit, ...]] = {"sim": (), "reference": (), "vllm-virtual": _V1, "vllm": _V1}
+_OPTIONS = ("prefix_cache", "chunked_prefill", "schedule_every", "preemption", "host_tier")
+_NO_CACHE_VIEW = "needs the prefix cache laid open to the policy, which vLLM's process does not do"
+_NO_ORACLE = "needs to know how long replies will be, which a live server does not"
+
+
+def capabilities(spec: SystemSpec, engine: str) -> list[Capability]:
+    """Every slot and option of ``spec`` on ``engine``. Raises ValueError for an unknown engine."""
+    if engine not in ENGINES:
+        raise ValueError(f"unknown engine {engine!r}; it is one of {', '.join(ENGINES)}")
+    rows = [_scheduler(spec, engine), Capability("router", spec.router)]
+    rows += [_unmade("gate", spec.gate), _unmade("retention", spec.retention)]
+    return rows + [_option(name, spec.engine_option(name), _LIMITS[engine]) for name in _OPTIONS]
+
+
+def status(rows: Sequence[Capability]) -> str:
+    """The worst of them."""
+    return max((row.status for row in rows), key=(EXACT, FALLBACK, IMPOSSIBLE).index)
+
+
+def summary(spec: SystemSpec, engine: str) -> str:
+    """A cell of the matrix: ``exact``, ``swap -> recompute``, or ``no: `` and what is missing."""
+    rows = capabilities(spec, engine)
+    missing = [_missing(row) for row in rows if row.status == IMPOSSIBLE]
+    if missing:
+        return f"no: {', '.join(missing)}"
+    return ", ".join(f"{row.value} -> {row.used}" for row in rows if row.status == FALLBACK) or EXACT
+
+
+def check(spec: SystemSpec, engine: str) -> list[Fallback]:
+    """The fallbacks with which ``engine`` serves ``spec``, [] for none.
+
+    Raises MissingCapability if it cannot, ValueError for an unknown engine.
+    """
+    rows = capabilities(spec, engine)
+    missing = [f"{_missing(row)}: {row.reason}" for row in rows if row.status == IMPOSSIBLE]
+    if missing:
+        able = [other for other in ENGINES if status(capabilities(spec, other)) != IMPOSSIBLE]
+        where = f"engines that can: {', '.join(able)}" if able else "no engine here can yet"
+        raise MissingCapability(
+            f"system {spec.name} cannot run on engine {engine}: {'; '.join(missing)} ({where})"
+        )
+    return [Fallback(r.option, r.value, r.used, r.reason) for r in rows if r.status == FALLBACK]
+
+
+def engine_options(spec: SystemSpec, engine: str) -> EngineOptions:
+    """The options after fallbacks. Raises as ``check``."""
+    used = {fallback.option: fallback.used for fallback in check(spec, engine)}
+    preemption = used.get("preemption", str(spec.engine_option("preemption")))
+    free = preemption == "free"
+    return {
+        "chunked_prefill": bool(spec.engine_option("chunked_prefill")),
+        "schedule_every": int(_number(spec, "schedule_every")),
+        "preemption": "swap" if preemption in ("batched-swap", "free") else preemption,
+        "host_tier": bool(spec.engine_option("host_tier")),
+        "batched": preemption == "batched-swap",
+        "free": free,
+        "swap_scale": _number(spec, "swap_scale"),
+        "host_gb": INF if free else _number(spec, "host_gb"),
+    }
+
+
+def _number(spec: SystemSpec, name: str) -> float:
+    value = spec.engine_option(name)
+    assert isinstance(value, int | float)  # ``engine_options`` of the catalog checked it
+    return value
+
+
+def _scheduler(spec: SystemSpec, engine: str) -> Capability:
+    reason = ""
+    if spec.reads_cache and engine in ("vllm-virtual", "vllm"):
+        reason = _NO_CACHE_VIEW
+    elif spec.clairvoyant and engine == "vllm":
+        reason = _NO_ORACLE
+    return Capability("scheduler", spec.scheduler, IMPOSSIBLE if reason else EXACT, reason)
+
+
+def _unmade(slot: str, name: str) -> Capability:
+    """Gates and retention are the engines' own, or not here."""
+    if name == DEFAULTS[slot]:
+        return Capability(slot, name)
+    what = "gates" if slot == "gate" else "retention policies"
+    return Capability(slot, name, IMPOSSIBLE, f"no such {slot} is here yet ({what} are to come)")
+
+
+def _option(name: str, value: Knob, limits: Sequence[_Limit]) -> Capability:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    for limit in limits:
+        if limit.option != name:
+            continue
+        hit = value in limit.values if limit.values else isinstance(value, int) and value > 1
+        if hit:
+            return Capability(name, text, FALLBACK if limit.used else IMPOSSIBLE, limit.reason, limit.used)
+    return Capability(name, text)
+
+
+def _missing(row: Capability) -> str:
+    return f"{row.option} {row.value}"
