@@ -63,8 +63,8 @@ def latency_for(model: str, gpu: str, scales: Mapping[str, float] | None = None)
     """Step times of ``model`` ("llama-3.1-70b" or "llama-3.1-70b:tp4") on ``gpu`` ("a100").
 
     ``scales``: factors on parts of a step, by the names of ``scaled.SCALES``.
-    Raises UnknownTable for an unknown name, ValueError if the model does not fit
-    on so many GPUs or a factor is none.
+    Raises UnknownTable for an unknown name, ValueError if the model cannot be split
+    over so many GPUs or does not fit, or if a factor is none.
     """
     facts, tp = model_and_tp(model)
     board = gpu_of(gpu)

@@ -66,9 +66,16 @@ class ModelFacts:
         embeddings = self.head_parameters * (1 if self.tied else 2)
         return (self.layer_parameters + embeddings) * self.dtype_bytes
 
+    def check_split(self, tp: int) -> None:
+        """Raises ValueError unless every one of ``tp`` GPUs of a node gets as many heads."""
+        possible = [n for n in range(1, _NODE + 1) if self.heads % n == self.kv_heads % n == 0]
+        if tp not in possible:
+            listed = ", ".join(map(str, possible))
+            raise ValueError(f"{self.name} cannot be split over {tp} GPUs; possible: {listed}")
+
     def kv_token_bytes(self, tp: int) -> int:
-        """Bytes of one token's K and V on each of ``tp`` GPUs; heads are repeated if there are too few."""
-        return 2 * self.layers * max(1, self.kv_heads // tp) * self.head_dim * self.dtype_bytes
+        """Bytes of one token's K and V on each of ``tp`` GPUs."""
+        return 2 * self.layers * self.kv_heads // tp * self.head_dim * self.dtype_bytes
 
     def kv_block_bytes(self, tp: int) -> int:
         """Bytes of a 16-token KV block on each of ``tp`` GPUs."""
@@ -100,10 +107,7 @@ def kv_blocks(model: ModelFacts, gpu: GpuFacts, tp: int) -> int:
 
     Raises ValueError if the model cannot be split that way or does not fit.
     """
-    splits = model.heads % tp == 0 and (model.kv_heads % tp == 0 or tp % model.kv_heads == 0)
-    if not (1 <= tp <= _NODE and splits):
-        fit = [n for n in range(1, _NODE + 1) if model.heads % n == model.kv_heads % n == 0]
-        raise ValueError(f"{model.name} cannot be split over {tp} GPUs; possible: {_list(fit)}")
+    model.check_split(tp)
     free = gpu.memory * _MEMORY_FRACTION - model.weight_bytes / tp - model.activation_bytes(tp)
     free -= gpu.runtime + (gpu.comm if tp > 1 else 0)
     blocks = int(free // model.kv_block_bytes(tp))
@@ -145,12 +149,17 @@ def gpu_facts() -> Mapping[str, GpuFacts]:
 
 
 def model_and_tp(name: str) -> tuple[ModelFacts, int]:
-    """The model and its GPUs per engine, from "llama-3.1-70b" or "llama-3.1-70b:tp4". Raises UnknownTable."""
+    """The model and its GPUs per engine, from "llama-3.1-70b" or "llama-3.1-70b:tp4".
+
+    Raises UnknownTable, or ValueError if the model cannot be split over so many.
+    """
     model, tp = split_name(name)
     facts = model_facts().get(model)
     if facts is None:
         raise UnknownTable(f"unknown model, {nearest(model, list(model_facts()))} (got {name!r})")
-    return facts, facts.tp if tp is None else tp
+    tp = facts.tp if tp is None else tp
+    facts.check_split(tp)
+    return facts, tp
 
 
 def gpu(name: str) -> GpuFacts:
@@ -168,7 +177,3 @@ def nearest(name: str, known: list[str]) -> str:
 
 def _read(file: str) -> dict[str, dict[str, Any]]:
     return tomllib.loads((_HERE / file).read_text(encoding="utf-8"))
-
-
-def _list(numbers: list[int]) -> str:
-    return ", ".join(map(str, numbers))

@@ -61,7 +61,10 @@ class Transfer:
 
 
 def transfer_for(model: str, gpu: str, batched: bool, scale: float = 1.0) -> Transfer:
-    """Moving KV of ``model`` ("llama-3.1-70b:tp4") on ``gpu``. Raises UnknownTable for an unknown name."""
+    """Moving KV of ``model`` ("llama-3.1-70b:tp4") on ``gpu``.
+
+    Raises UnknownTable for an unknown name, ValueError if the model cannot be split that way.
+    """
     facts, tp = model_and_tp(model)
     return Transfer(
         facts.kv_block_bytes(tp), 2 * facts.layers, bandwidth=gpu_of(gpu).pcie, batched=batched, scale=scale
@@ -71,10 +74,12 @@ def transfer_for(model: str, gpu: str, batched: bool, scale: float = 1.0) -> Tra
 def host_blocks(model: str, tp: int | None = None, gigabytes: float = HOST_GIGABYTES) -> int:
     """16-token KV blocks of ``model`` that ``gigabytes`` (10**9 bytes) of host memory hold.
 
-    ``tp`` None: the model's own. Raises UnknownTable, or ValueError for a negative size.
+    ``tp`` None: the model's own. Raises UnknownTable, or ValueError for a negative size or
+    if the model cannot be split over so many GPUs.
     """
     facts, own = model_and_tp(model)
     if not 0 <= gigabytes < float("inf"):
         raise ValueError(f"host memory must not be negative, got {gigabytes!r} GB")
     gpus = own if tp is None else tp
+    facts.check_split(gpus)
     return int(gigabytes * 1e9 // (facts.kv_block_bytes(gpus) * gpus))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from systems.latency import Transfer, UnknownTable, host_blocks, model_facts, transfer_for
+from systems.latency import Transfer, UnknownTable, host_blocks, transfer_for
 from vocabulary import GRID, on_grid
 
 
@@ -32,9 +32,11 @@ def test_70b_on_four_gpus_moves_a_quarter_over_each_link(batched):
     assert transfer_for("llama-3.1-70b:tp8", "a100", batched).bytes_per_block == quarter // 2
 
 
-def test_more_gpus_than_kv_heads_repeat_heads():
-    facts = model_facts()["llama-3.1-8b"]
-    assert facts.kv_token_bytes(16) == facts.kv_token_bytes(8) == 131_072 // 8
+def test_a_split_that_leaves_gpus_unequal_is_refused():
+    with pytest.raises(ValueError, match="cannot be split over 16 GPUs; possible: 1, 2, 4, 8"):
+        transfer_for("llama-3.1-8b:tp16", "a100", batched=True)
+    with pytest.raises(ValueError, match="cannot be split over 3 GPUs"):
+        host_blocks("llama-3.1-70b", 3)
 
 
 @given(st.booleans(), st.integers(0, 100_000), st.integers(0, 100_000), st.floats(0.1, 10))
