@@ -55,26 +55,41 @@ class Load:
     note: str = ""
 
 
+KINDS = ("rate", "faster", "sustains")
+
+
 @dataclass(frozen=True)
 class Claim:
-    """``better`` sustains ``expected`` times the rate of ``base`` at equal latency, at most over
-    ``workloads`` (names). ``source``: paper or note; ``paper``: what the paper has instead."""
+    """What is claimed, at most over ``workloads`` (names). ``source``: paper or note.
+
+    ``kind`` rate: ``better`` takes ``expected`` (to ``expected_high``) times the rate of ``base``
+    at equal latency. faster: at the subject's deciding rate ``better`` has a lower latency than
+    ``base``, by any factor. sustains: ``better`` sustains ``expected`` programs/s.
+    """
 
     id: str
     source: str
     statement: str
     workloads: tuple[str, ...]
     better: str
-    base: str
-    expected: float
-    models: tuple[str, ...] = ()
+    base: str = ""
+    kind: str = "rate"
+    expected: float = 1.0
     expected_high: float = 0.0
     note: str = ""
 
     @property
     def span(self) -> tuple[float, float]:
-        """Lowest and highest ratio that the claim states."""
+        """Lowest and highest value that the claim states."""
         return self.expected, max(self.expected, self.expected_high)
+
+    @property
+    def stated(self) -> str:
+        """The stated value in words."""
+        low, high = self.span
+        if self.kind == "faster":
+            return "> 1x"
+        return f"{low:g}" + (f"-{high:g}" if high > low else "") + ("/s" if self.kind == "sustains" else "x")
 
 
 @dataclass(frozen=True)
@@ -91,7 +106,7 @@ class Variation:
 @dataclass(frozen=True)
 class Curves:
     """The experiment. ``systems``: catalog names; ``reference`` is the one whose saturation sets the
-    rates, ``subject`` the one under test, ``bound`` the oracle that runs at the subject's rates only.
+    rates, ``subject`` the one under test; ``beside`` run at the subject's deciding rate only.
     ``latencies``: s/token at which rates are compared; ``metric``: flat name of that latency."""
 
     name: str
@@ -101,8 +116,8 @@ class Curves:
     metric: str
     reference: str
     subject: str
-    bound: str
     systems: tuple[str, ...]
+    beside: tuple[str, ...]
     latencies: tuple[float, ...]
     scales: Mapping[str, Scale]
     workloads: tuple[Load, ...]
@@ -155,6 +170,8 @@ def _check(curves: Curves, path: Path) -> None:
         for word in claim.workloads:
             if word not in names:
                 raise UsageError(f"{path.name}: claim {claim.id}: {unknown('workload', word, names)}")
+        if claim.kind not in KINDS:
+            raise UsageError(f"{path.name}: claim {claim.id}: {unknown('kind', claim.kind, KINDS)}")
     for role in (curves.reference, curves.subject):
         if role not in curves.systems:
             raise UsageError(f"{path.name}: {role} is not among the systems {', '.join(curves.systems)}")

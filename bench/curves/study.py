@@ -6,7 +6,7 @@ study goes on where it stopped, and phases share what they have in common.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,7 +22,8 @@ FIRST_SEED = 1
 class RunCells(Protocol):
     """Runs cells, on all cores; results in the order of ``configs``. Raises BenchError."""
 
-    def __call__(self, configs: Sequence[RunConfig], phase: str) -> list[RunResult]: ...
+    def __call__(self, configs: Sequence[RunConfig], phase: str) -> list[RunResult]:
+        """``phase`` says in a word what the cells are for."""
 
 
 @dataclass(frozen=True)
@@ -121,16 +122,19 @@ class Study:
                 return
 
     def decide(self) -> None:
-        """Every system at its own crossing of the deciding latency, on all seeds; the bound at the subject's."""
+        """Every system at its own crossing of the deciding latency, on all seeds.
+
+        Those that only run beside the subject do so at its rate.
+        """
         wanted = []
         for load in self.loads():
             latency = self.deciding(load)
             for system in self.curves.systems:
                 rate = neat(self.crossings(load, system)[latency].rate)
                 wanted += [(load, system, rate, seed) for seed in self.seeds(self.scale.seeds)]
-            if self.curves.bound:
-                rate = neat(self.crossings(load, self.curves.subject)[latency].rate)
-                wanted += [(load, self.curves.bound, rate, seed) for seed in self.seeds(self.scale.seeds)]
+            rate = self.deciding_rate(load)
+            for system in self.curves.beside:
+                wanted += [(load, system, rate, seed) for seed in self.seeds(self.scale.seeds)]
         self.cells(wanted, "decide")
 
     # -- readings --------------------------------------------------------------------
@@ -162,6 +166,10 @@ class Study:
         subject = self.crossings(load, self.curves.subject)
         reference = self.crossings(load, self.curves.reference)
         return max(self.curves.latencies, key=lambda x: subject[x].rate / reference[x].rate)
+
+    def deciding_rate(self, load: Load) -> float:
+        """Where the subject reaches the deciding latency on the scan's seed (programs/s)."""
+        return neat(self.crossings(load, self.curves.subject)[self.deciding(load)].rate)
 
     def rates_by_seed(self, load: Load, system: str, latency: float) -> dict[int, float]:
         """{seed: rate at which the latency is reached}, from the deciding point of each seed."""
@@ -231,6 +239,3 @@ def neat(rate: float) -> float:
 
 def _nearest(pairs: Sequence[tuple[float, float]], rate: float) -> tuple[float, float]:
     return min(pairs, key=lambda pair: abs(pair[0] / rate - 1.0))
-
-
-Phase = Callable[[], Any]

@@ -20,7 +20,18 @@ def verdict(found: Estimate, low: float, high: float, seeds: int) -> str:
     """The word for a claimed ratio of ``low`` to ``high`` (equal for a single number)."""
     if math.isnan(found.value):
         return NOT_TESTABLE
-    word = _word(found, low, high)
+    return _graded(_word(found, low, high), seeds)
+
+
+def better(found: Estimate, seeds: int) -> str:
+    """The word for a claim of a sign: the interval of the ratio lies above 1."""
+    if math.isnan(found.value):
+        return NOT_TESTABLE
+    holds = found.low > 1.0 if not math.isnan(found.low) else found.value > 1.0
+    return _graded("reproduced" if holds else "not reproduced", seeds)
+
+
+def _graded(word: str, seeds: int) -> str:
     return word if seeds >= VERDICT_SEEDS else EXPLORATORY + word
 
 
