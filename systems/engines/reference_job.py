@@ -1,4 +1,4 @@
-"""A call inside the reference engine, and the two ledgers of one boundary."""
+"""A call inside the reference engine, and what one boundary gives it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class Job:
 
     ``computed`` tokens have their KV in ``blocks``; ``slot_served`` is
     ``row.served`` at the time the slot was given; ``prefilling`` holds until
-    the first token after its admission.
+    the first token after its admission. While it waits it may be ``held`` (it keeps
+    its blocks) or have a copy of its first ``saved`` tokens in host memory.
     """
 
     call: Call
@@ -29,6 +30,9 @@ class Job:
     slot_served: float = 0.0
     prefilling: bool = True
     renewed: bool = False
+    held: bool = False
+    saved: int = 0
+    admissions: int = 0
 
     @property
     def order(self) -> tuple[int, float, int]:
@@ -73,14 +77,15 @@ class Job:
         exec_s = row.prefill_s + row.reprefill_s + row.decode_s + row.swap_s
         return Usage(row.served, exec_s, now - row.t_arrive - exec_s)
 
-    def charge(self, n: int, seconds: float, unit: str) -> None:
-        """It took part in a step of ``seconds`` with ``n`` tokens."""
+    def charge(self, n: int, seconds: float, moving: float, unit: str) -> None:
+        """It took part in a step with ``n`` tokens: ``seconds`` of work and ``moving`` KV."""
         row = self.row
         row.steps += 1
-        row.served += {"step": 1.0, "s": seconds, "token": float(n)}[unit]
+        row.served += {"step": 1.0, "s": seconds + moving, "token": float(n)}[unit]
+        row.swap_s += moving
         if not self.prefilling:
             row.decode_s += seconds
-        elif row.preemptions:
+        elif self.admissions > 1:
             row.reprefill_tokens += n
             row.reprefill_s += seconds
         else:
@@ -104,12 +109,13 @@ class Batch:
     """What one pass at time ``now`` scheduled: tokens per job in batch order, what is left of B.
 
     ``preempted`` lists everybody preempted at this boundary, earlier passes included;
-    ``evicted`` says whether KV ran out in this one.
+    ``is_pass``: policies may act; ``evicted``: KV ran out for the running.
     """
 
     now: float
     budget: int
     preempted: list[int]
+    is_pass: bool = True
     tokens: dict[Job, int] = field(default_factory=dict)
     evicted: bool = False
 
@@ -121,16 +127,3 @@ class Batch:
     def drop(self, job: Job) -> None:
         """``job`` leaves the batch, if it was in; its tokens return to the budget."""
         self.budget += self.tokens.pop(job, 0)
-
-
-@dataclass(slots=True, eq=False)
-class Room:
-    """What displacement may still hand out: places, tokens, and the blocks not ``reserved`` yet.
-
-    ``wants`` are the tokens the running calls would get in this step.
-    """
-
-    slots: int
-    budget: int
-    wants: dict[Job, int]
-    reserved: int = 0

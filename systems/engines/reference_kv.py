@@ -7,7 +7,7 @@ spelled out instead of hashed, and nothing is shared that could be recounted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from vocabulary import BLOCK, Segment
@@ -38,12 +38,15 @@ class Block:
 class KVBlocks:
     """``total`` blocks: in use, free without cached content, or free with it.
 
-    ``evicted`` counts the blocks whose cached content was overwritten.
+    ``evicted`` counts the blocks whose cached content was overwritten; ``on_evict`` is told of each.
     """
 
-    def __init__(self, total: int, prefix_cache: bool) -> None:
+    def __init__(
+        self, total: int, prefix_cache: bool, on_evict: Callable[[Content], None] = lambda _: None
+    ) -> None:
         self.total = total
         self.prefix_cache = prefix_cache
+        self.on_evict = on_evict
         self.evicted = 0
         self._plain = [Block() for _ in range(total)]
         self._idle: list[Block] = []  # least recently freed first
@@ -93,7 +96,7 @@ class KVBlocks:
             block = self._plain.pop()
         else:
             block = self._idle.pop(0)
-            self._forget(block)
+            self.on_evict(self._forget(block))
             self.evicted += 1
         block.users = 1
         return block
@@ -115,13 +118,15 @@ class KVBlocks:
             if block.users == 0:
                 (self._plain if block.content is None else self._idle).append(block)
 
-    def _forget(self, block: Block) -> None:
-        assert block.content is not None
-        same = self._cached[block.content]
+    def _forget(self, block: Block) -> Content:
+        content = block.content
+        assert content is not None
+        same = self._cached[content]
         same.remove(block)
         if not same:
-            del self._cached[block.content]
+            del self._cached[content]
         block.content = None
+        return content
 
     def check(self, held: Iterable[Sequence[Block]]) -> None:
         """Recount, given the blocks of every call. Raises AssertionError."""
