@@ -71,7 +71,7 @@ def test_the_weibull_shape_is_exact(cv):
 def test_n_and_horizon_agree_on_the_common_front(kind):
     whole = times(kind, 3.0, 2, horizon=300.0)
     assert whole == sorted(whole)
-    assert 0.0 < whole[0]
+    assert whole[0] > 0.0
     assert whole[-1] < 300.0
     assert times(kind, 3.0, 2, n=len(whole)) == whole
     assert times(kind, 3.0, 2, n=len(whole) + 9)[: len(whole)] == whole
