@@ -20,6 +20,7 @@ ENGINE = ("engine", "latency")
 ALLOWED = ("workload", "engine")
 _WORDS = ("description", "source", "name")  # of a system: they decide nothing
 _DIGITS = 10  # of a hash, to people
+_LONG = 60  # characters of a value in a list
 _HASH = re.compile(r"[0-9a-f]{16,}")
 
 
@@ -178,26 +179,29 @@ def _unfinished(folder: Path, error: Exception) -> tuple[str, str]:
 
 
 def _listed(groups: Sequence[Group]) -> str:
-    """A line per group; under it what tells it from the first."""
+    """A line per group, and under it what tells it from the others."""
+    facts = [_facts(group.first) for group in groups]
+    told = dict.fromkeys(k for group in groups for k in differences(groups[0].first, group.first))
     lines = []
-    for group in groups:
-        other = differences(groups[0].first, group.first)
-        told = ", ".join(f"{k} {b}" for k, (_, b) in other.items())
-        lines.append(f"  {group.label()}" + (f"\n            {told}" if told else ""))
+    for group, known in zip(groups, facts, strict=True):
+        words = ", ".join(f"{k} {known.get(k, '-')[:_LONG]}" for k in told)
+        lines.append(f"  {group.label()}" + (f"\n            {words}" if words else ""))
     return "\n".join(lines)
 
 
 def differences(base: Cell, new: Cell) -> dict[str, tuple[str, str]]:
     """What decides results and is not the same: dotted name -> (base, new), hashes cut short.
 
-    Where a system or a workload says what differs inside it, its hash is left out.
+    What follows from something else that differs is left out: the hash of a system or workload
+    that says what differs inside it, and the knobs of a policy that is another.
     """
     a, b = _facts(base), _facts(new)
     found = {k: (a.get(k, "-"), b.get(k, "-")) for k in sorted(a | b) if a.get(k) != b.get(k)}
     for name in ("system", "workload"):
         if any(k.startswith(f"{name}.") for k in found):
             found.pop(name, None)
-    return found
+    others = [f"{name}_knobs." for name in ("system.scheduler", "system.router") if name in found]
+    return {k: v for k, v in found.items() if not k.startswith(tuple(others))}
 
 
 def _facts(cell: Cell) -> dict[str, str]:
@@ -213,8 +217,9 @@ def _facts(cell: Cell) -> dict[str, str]:
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
+    pairs = dict(value) if name.endswith("_knobs") else value
+    if isinstance(pairs, Mapping):
+        for key, inner in pairs.items():
             yield from _flat(f"{name}.{key}" if name else str(key), inner)
     else:
         text = value if isinstance(value, str) else json.dumps(value)

@@ -38,12 +38,14 @@ _HIGHER = (
     "kv.hit_rate", "system.finished_share",
 )  # fmt: skip
 _MAY_BE_ZERO = ("wait.", "exec.", "kv.", "preemptions.", "utilisation.", "system.", "littles_law.")
+_SHARES = ("exec.", "utilisation.", "kv.", "system.finished_share")
 MANY_GATES, MANY_SEEDS = 4, 10
 THRESHOLD = 0.05
 
 RATIO, DIFFERENCE = "ratio", "difference"
 BETTER, WORSE, SAME = "better", "worse", "~"
 HIGHER, LOWER = "higher", "lower"
+ONE_SEED = "one seed, no interval"
 INCONCLUSIVE, EXPLORATORY = "inconclusive", "exploratory"
 
 
@@ -74,7 +76,7 @@ class Question:
 class Effect:
     """What NEW did to one metric. ``contrast`` is in logarithms for ratios; None where ``why`` says why.
 
-    Differences are held against a share of BASE's mean.
+    The threshold of a difference is a share of BASE's mean; of a difference of shares, that many points.
     """
 
     name: str
@@ -91,7 +93,10 @@ class Effect:
 
     def bar(self, threshold: float) -> float:
         """The threshold on the scale of ``contrast``."""
-        return math.log1p(threshold) if self.scale == RATIO else threshold * abs(self.base.value)
+        if self.scale == RATIO:
+            return math.log1p(threshold)
+        is_share = self.name.startswith(_SHARES) or self.name.endswith("_share")
+        return threshold if is_share else threshold * abs(self.base.value)
 
     def shown(self, value: float) -> float:
         """A point on the scale of ``contrast`` as people read it."""
@@ -108,20 +113,31 @@ def better(name: str) -> int:
 def effect_of(name: str, base: Mapping[int, Any], new: Mapping[int, Any], in_pairs: bool) -> Effect:
     """The effect on one metric; ``base`` and ``new``: seed -> its entry in a summary (None: not there)."""
     a, b = ([value_of(e) for e in side.values()] for side in (base, new))
-    for side, values, entries in (("BASE", a, base), ("NEW", b, new)):
-        if missing := [s for s, v in zip(entries, values, strict=True) if math.isnan(v)]:
-            note = (entries[missing[0]] or {}).get("note") or "no such number"
-            empty = Estimate(math.nan, note=note)
-            return Effect(name, empty, empty, why=f"not there in {side}, seed {spans(missing)}: {note}")
+    if why := "; ".join(w for s, e in (("BASE", base), ("NEW", new)) if (w := _missing(s, e))):
+        return Effect(name, *(_whole(side) for side in (a, b)), why=f"{name} is not there in {why}")
     scale = RATIO if min(a + b) > 0 and not name.startswith(_MAY_BE_ZERO) else DIFFERENCE
     sides = t_interval(a, OVER_SEEDS), t_interval(b, OVER_SEEDS)
     if min(len(a), len(b)) < 2:
-        return Effect(name, *sides, scale=scale, why="one seed, no interval")
+        return Effect(name, *sides, scale=scale, why=ONE_SEED)
     x, y = ([math.log(v) for v in side] if scale == RATIO else side for side in (a, b))
     if not in_pairs:
         return Effect(name, *sides, scale, welch(x, y))
     steps = [q - p for p, q in zip(x, y, strict=True)]
     return Effect(name, *sides, scale, paired(steps), sign_test(steps))
+
+
+def _missing(side: str, entries: Mapping[int, Any]) -> str:
+    """Which seeds lack the number, and why the first does; empty if none."""
+    seeds = [seed for seed, entry in entries.items() if math.isnan(value_of(entry))]
+    if not seeds:
+        return ""
+    note = (entries[seeds[0]] or {}).get("note") or "no such number"
+    return f"{side}, seed {spans(seeds)}: {note}"
+
+
+def _whole(values: Sequence[float]) -> Estimate:
+    """A side's mean; none where a seed has no number."""
+    return Estimate(math.nan) if any(map(math.isnan, values)) else t_interval(values, OVER_SEEDS)
 
 
 def value_of(entry: Mapping[str, Any] | None) -> float:
@@ -136,7 +152,7 @@ def verdict(effect: Effect, rejected: bool, alpha: float, question: Question) ->
     """
     contrast = effect.contrast
     if contrast is None:
-        return INCONCLUSIVE if effect.why.startswith("not there") else EXPLORATORY
+        return EXPLORATORY if effect.why == ONE_SEED else INCONCLUSIVE
     if min(contrast.sizes) < question.seeds:
         return EXPLORATORY
     bar, mean = effect.bar(question.threshold), contrast.mean
@@ -171,6 +187,7 @@ def row(effect: Effect, rejected: bool, alpha: float, question: Question) -> dic
     low, high = contrast.interval(alpha)
     bar = effect.bar(question.threshold)
     return found | {
+        "bar": effect.shown(bar),
         "effect": effect.shown(contrast.mean),
         "low": effect.shown(low),
         "high": effect.shown(high),

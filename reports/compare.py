@@ -21,17 +21,18 @@ Row = Mapping[str, Any]
 
 MARKER = "<!-- bench compare -->"
 """First line of the Markdown: by it a workflow finds its comment again."""
-COLUMNS = ("metric", "BASE", "NEW", "NEW / BASE", "sign test p", "verdict", "seeds needed")
+COLUMNS = ("metric", "BASE", "NEW", "NEW / BASE", "sign p", "verdict", "seeds needed")
 _STYLES = {"worse": "bold red", "better": "green", "inconclusive": "yellow", "exploratory": "yellow"}
 _MOST = "> 10,000"
 
 
 def render(found: Comparison) -> RenderableType:
     """The sides, what differs, gated metrics, the others, notes, and the outcome."""
-    title = "{} {}\n[magenta]{}[/]"
     heads = [
-        Text.from_markup(title.format(f"[bold]{n}[/]".ljust(4), escape(line), escape(badge)))
-        for n, line, badge in sides(found)
+        Text.from_markup(
+            f"[bold]{name:<4}[/] {escape(line)}" + (f"\n[magenta]{escape(badge)}[/]" * bool(badge))
+        )
+        for name, line, badge in sides(found)
     ]
     parts: list[RenderableType] = [*heads, *(Text(line) for line in facts(found))]
     kinds = [(gated, chosen(found, gated)) for gated in (True, False)]
@@ -46,6 +47,8 @@ def _table(found: Comparison, rows: Sequence[Row], gated: bool) -> Table:
         table.add_column(name, justify="left" if name in ("metric", "verdict") else "right")
     for row in rows:
         cells = [escape(c) for c in cells_of(row)]
+        group, _, leaf = cells[0].rpartition(".")
+        cells[0] = f"{group}\n.{leaf}"  # two lines, as intervals have
         table.add_row(*cells[:5], Text(cells[5], style=_STYLES.get(row["verdict"], "")), *cells[6:])
     return table
 
@@ -54,7 +57,7 @@ def markdown(found: Comparison) -> str:
     """The same as a comment: outcome first, gated metrics, the rest folded away."""
     lines = [MARKER, f"### bench compare: {outcome(found)}", ""]
     for name, line, badge in sides(found):
-        lines += [f"* **{name}** {_text(line)}", f"  *{_text(badge)}*"]
+        lines += [f"* **{name}** {_text(line)}", *([f"  *{_text(badge)}*"] if badge else [])]
     lines += [f"* {_text(line)}" for line in facts(found)]
     lines += ["", *_grid(chosen(found, True)), "", f"<sub>{_text(caption(found, True))}</sub>", ""]
     if others := chosen(found, False):
@@ -81,8 +84,10 @@ def _text(text: str) -> str:
 
 
 def sides(found: Comparison) -> list[tuple[str, str, str]]:
-    """BASE and NEW: name, what ran, badge."""
-    return [(name, _side(found[name.lower()]), found[name.lower()]["badge"]) for name in ("BASE", "NEW")]
+    """BASE and NEW: name, what ran, badge; one that both have stands under NEW only."""
+    badges = [found[name]["badge"] for name in ("base", "new")]
+    badges[0] = "" if badges[0] == badges[1] else badges[0]
+    return [(n, _side(found[n.lower()]), b) for n, b in zip(("BASE", "NEW"), badges, strict=True)]
 
 
 def _side(side: Mapping[str, Any]) -> str:
@@ -97,14 +102,15 @@ def facts(found: Comparison) -> list[str]:
     """How it was compared, and in what the sides differ."""
     differ = ", ".join(f"{k} {a} -> {b}" for k, (a, b) in found["differences"].items())
     return [
-        f"{found['mode']}, threshold {found['threshold']:.3g} ({_side_of(found['threshold'])}), "
-        f"{found['method']}",
+        f"{found['method']}; threshold {found['threshold']:.3g}{_beyond(found['threshold'])}",
         f"differs: {differ or 'nothing that decides results'}",
     ]
 
 
-def _side_of(threshold: float) -> str:
-    return f"ratios beyond {1 / (1 + threshold):.3g} and {1 + threshold:.3g}"
+def _beyond(threshold: float) -> str:
+    if threshold == 0:
+        return ": the test alone decides, and ~ only says that it found nothing"
+    return f": ratios from {1 / (1 + threshold):.3g} to {1 + threshold:.3g} are no difference"
 
 
 def chosen(found: Comparison, gated: bool) -> list[Row]:
@@ -116,14 +122,12 @@ def chosen(found: Comparison, gated: bool) -> list[Row]:
 
 def cells_of(row: Row) -> list[str]:
     """One row as text, in the order of COLUMNS."""
-    better = {"higher": " (more is better)", "lower": ""}.get(str(row["better"]), " (neither is better)")
     return [
-        f"{row['name']}{better}",
-        estimate(row["base"]),
-        estimate(row["new"]),
+        row["name"],
+        *(estimate(row[side]) if row[side]["value"] is not None else MISSING for side in ("base", "new")),
         effect(row),
         MISSING if row.get("sign_p") is None else f"{row['sign_p']:.2g}",
-        row["verdict"] + (f"\n{row['why']}" if row["why"] else ""),
+        row["verdict"],
         needed(row),
     ]
 
@@ -152,12 +156,10 @@ def _difference(value: float | None) -> str:
 
 def needed(row: Row) -> str:
     """Seeds from which on the threshold can be told from noise."""
-    if row["effect"] is None:
+    if row["effect"] is None or row["bar"] == (1.0 if row["scale"] == "ratio" else 0.0):
         return MISSING
     count = row["seeds_needed"]
-    if count is not None:
-        return f"{count:,}"
-    return _MOST
+    return _MOST if count is None else f"{count:,}"
 
 
 def caption(found: Comparison, gated: bool) -> str:
@@ -206,7 +208,7 @@ def outcome(found: Comparison) -> str:
 def _too_few(found: Comparison) -> str:
     least = min(len(found[name]["seeds"]) for name in ("base", "new"))
     what = "paired seeds" if found["mode"] == "paired" else "seeds on a side"
-    return f"{least} {what} that count, a verdict needs {found['seeds_for_verdict']}"
+    return f"{what} that count: {least}; a verdict needs {found['seeds_for_verdict']}"
 
 
 def _wanted(gated: Sequence[Row]) -> str:
