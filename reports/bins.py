@@ -1,0 +1,78 @@
+"""Wait over execution in bins: shared by the figures over calls and over programs.
+
+Frames have ``model, workload, system, rate, bin_low, bin_high, n, ratio, low, high`` and may have
+``centre``, the mean of what is in the bin (of a bin of long tail, far from its middle).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from reports import theme
+from reports.curves import distinct, some
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
+
+    from reports.figure import Data
+
+RATES_SHOWN = 2
+
+
+def tabulate(data: Data, name: str) -> pd.DataFrame:
+    """Every bin of every rate; ``drawn`` says which are in the picture."""
+    rows = data[name]
+    rows = rows[np.isfinite(rows.ratio.astype(float))].reset_index(drop=True)
+    if "centre" not in rows:
+        rows = rows.assign(centre=(rows.bin_low + rows.bin_high) / 2)
+    drawn = pd.Series(False, index=rows.index)
+    for _, part in rows.groupby(["model", "workload"]):
+        shown = (
+            some(part.rate.tolist(), RATES_SHOWN) if np.isfinite(part.rate).all() else distinct(part, "rate")
+        )
+        drawn.loc[part.index] = part.rate.isin(shown) | part.rate.isna()
+    return rows.assign(drawn=drawn)
+
+
+def paint(data: Data, name: str, label: str) -> Canvas:
+    """Columns are workloads (and models), rows up to two rates: the middle or lowest and the highest."""
+    table = tabulate(data, name)
+    table = table[table.drawn]
+    sets = list(dict.fromkeys(zip(table.workload, table.model, strict=True)))
+    groups = {k: table[(table.workload == k[0]) & (table.model == k[1])] for k in sets}
+    rates = {k: sorted(set(part.rate.tolist())) for k, part in groups.items()}
+    systems = theme.marks(table.system)
+    fig, axes = theme.panels(max(map(len, rates.values())), len(sets), share_y=False)
+    for j, key in enumerate(sets):
+        for i in range(axes.shape[0]):
+            if i >= len(rates[key]):
+                axes[i, j].set_axis_off()
+                continue
+            rate = rates[key][i]
+            part = groups[key]
+            load = f"{rate:g} programs/s" if np.isfinite(rate) else "no arrival rate"
+            _panel(axes[i, j], part[(part.rate == rate) | part.rate.isna()], systems, label)
+            axes[i, j].set_title(f"{key[0]}, {key[1]}, {load}")
+    theme.legend(fig, systems)
+    return fig
+
+
+def _panel(ax: Any, rows: pd.DataFrame, systems: dict[str, theme.Mark], label: str) -> None:
+    for system, mark in systems.items():
+        line = rows[rows.system == system].sort_values("bin_low")
+        x = np.vstack([line.centre - line.bin_low, line.bin_high - line.centre]).clip(min=0)
+        y = np.nan_to_num(np.vstack([line.ratio - line.low, line.high - line.ratio]).astype(float)).clip(
+            min=0
+        )
+        ax.errorbar(line.centre, line.ratio, xerr=x, yerr=y, fmt="none", ecolor=mark.color, elinewidth=0.7,
+                    alpha=0.7)  # fmt: skip
+        ax.plot(line.centre, line.ratio, color=mark.color, linestyle=mark.dash, marker=mark.marker)
+    if rows.bin_low.min() > 0 and rows.bin_high.max() > 10 * rows.bin_low.min():
+        ax.set_xscale("log")
+        ax.xaxis.set_major_formatter("{x:g}")
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel(label)
+    ax.set_ylabel("wait / exec")
