@@ -18,6 +18,7 @@ from bench.config import RunConfig
 from bench.errors import InvalidRun, UsageError
 from bench.foreign import policies_of, programs_of
 from bench.offline import Offline, offline
+from bench.serving import Serving, serving
 from bench.tables import FORMAT
 from systems.catalog import CatalogError, SystemSpec, load_system
 from systems.latency.catalog import UnknownTable, latency_for
@@ -48,9 +49,14 @@ class Plan:
     times: list[float] | None
     rate: float | None
     spec: SystemSpec
-    engine: EngineConfig
+    serving: Serving
     latency: ServedModel
     _offline: Callable[[], Offline] | None = field(default=None, init=False, repr=False)
+
+    @property
+    def engine(self) -> EngineConfig:
+        """Limits and options of each engine."""
+        return self.serving.engine
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -68,6 +74,7 @@ class Plan:
             "guests": guests(self.spec),
             "engine": config.engine,
             "engine_config": asdict(self.engine),
+            "transfer": None if self.serving.transfer is None else asdict(self.serving.transfer),
             "latency": self.latency.digest,
             "replicas": config.replicas,
         }
@@ -98,9 +105,10 @@ class Plan:
     def badge(self) -> str:
         """What kind of number this is: engine, table, provenance."""
         host = {"vllm-virtual": "vLLM's scheduler on a virtual clock"}.get(self.config.engine, "engine")
+        options = f"; {words}" if (words := self.serving.words) else ""
         return (
             f"SIMULATED ({host} {self.config.engine}), {self.config.replicas} x {self.latency.name}, "
-            f"{self.engine.kv_blocks} KV blocks each; step times: {self.latency.describe()}"
+            f"{self.engine.kv_blocks} KV blocks each{options}; step times: {self.latency.describe()}"
         )
 
     @cached_property
@@ -190,12 +198,12 @@ def plan(config: RunConfig) -> Plan:
             lambda: load_system(config.system, config.scheduler, config.router, config.policy_knobs())
         )
     latency = _explained(lambda: latency_for(config.model, config.gpu, _scales(config)))
-    engine = _explained(lambda: engine_config(config, spec, latency))
-    room, hint = longest(engine), _kv_hint(engine)
+    served = _explained(lambda: serving(config, spec, latency))
+    room, hint = longest(served.engine), _kv_hint(served.engine)
     programs, times = arriving(config, room, hint)
     enough(programs, config, hint if exceeded(programs.skipped, room) else "")
     rate = None if config.concurrency is not None else _rate(config, programs)
-    return Plan(config, programs, times, rate, spec, engine, latency)
+    return Plan(config, programs, times, rate, spec, served, latency)
 
 
 def _explained(make: Callable[[], T]) -> T:
@@ -211,13 +219,6 @@ def _kv_hint(engine: EngineConfig) -> str:
     if room == engine.max_model_len:
         return ""
     return f"; {room} tokens is what fits the KV cache of {engine.kv_blocks} blocks of {BLOCK} tokens"
-
-
-def engine_config(config: RunConfig, spec: SystemSpec, latency: ServedModel) -> EngineConfig:
-    """The table's KV blocks and model length unless --knob engine.X sets them."""
-    blocks = max(1, round(latency.kv_blocks * config.factors().get("kv_scale", 1.0)))
-    limits: dict[str, Any] = {"kv_blocks": blocks, "max_model_len": latency.max_model_len}
-    return EngineConfig(**limits | config.limits(), prefix_cache=bool(spec.engine_option("prefix_cache")))
 
 
 def longest(engine: EngineConfig) -> int:

@@ -265,7 +265,8 @@ def output_tokens(spec: ProgramSpec) -> float:
 
 def _engines(plan: Plan, schedulers: Sequence[Any]) -> list[Any]:
     kind = engine_class(plan.config.engine)
-    return [kind(i, plan.engine, scheduler, plan.latency) for i, scheduler in enumerate(schedulers)]
+    moving = (plan.serving.transfer,) if plan.config.engine != "vllm-virtual" else ()  # V1 moves nothing
+    return [kind(i, plan.engine, scheduler, plan.latency, *moving) for i, scheduler in enumerate(schedulers)]
 
 
 def check_engine(name: str) -> None:

@@ -130,18 +130,16 @@ def _engines(_: Path) -> list[Row]:
     ]
 
 
-def _tables(index: int, name: str) -> Callable[[Path], list[Row]]:
-    def rows(_: Path) -> list[Row]:
-        from systems.latency.catalog import tables
+def _models(_: Path) -> list[Row]:
+    from systems.latency.catalog import model_rows
 
-        other = "gpus" if index == 0 else "models"
-        found: dict[str, list[str]] = {}
-        for pair in tables():
-            found.setdefault(pair[index], []).append(pair[1 - index])
-        return [{"name": key, other: ", ".join(sorted(values))} for key, values in sorted(found.items())]
+    return [dict(row) for row in model_rows()]
 
-    rows.__name__ = name
-    return rows
+
+def _gpus(_: Path) -> list[Row]:
+    from systems.latency.catalog import gpu_rows
+
+    return [dict(row) for row in gpu_rows()]
 
 
 def _experiments(_: Path) -> list[Row]:
@@ -182,8 +180,8 @@ LISTS: dict[str, Callable[[Path], list[Row]]] = {
     "schedulers": _schedulers,
     "routers": _routers,
     "engines": _engines,
-    "models": _tables(0, "models"),
-    "gpus": _tables(1, "gpus"),
+    "models": _models,
+    "gpus": _gpus,
     "formats": _formats,
     "experiments": _experiments,
     "results": _results,
