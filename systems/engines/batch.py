@@ -27,6 +27,12 @@ from vocabulary import (
 _decision = partial(tuple.__new__, Decision)
 _usage = partial(tuple.__new__, Usage)
 
+NOTHING_MOVED: dict[str, float] = dict.fromkeys(
+    ("swap_s", "swap_out_blocks", "swap_in_blocks", "swap_outs", "swap_full",
+     "host_hit_tokens", "host_in_blocks", "host_dropped_blocks"), 0,
+)  # fmt: skip
+"""Totals of what moves between GPU and host memory, where nothing does."""
+
 
 class Batch(Slots):
     """Calls and their books in one simulated engine."""
@@ -150,7 +156,7 @@ class Batch(Slots):
         kv.plain += (after + 14) // BLOCK - (full if kv.caching else 0)
         row.steps = total = row.steps + g - request.g_in
         row.decode_s = decode_s = row.decode_s + (t - request.t_in)
-        exec_s = row.prefill_s + row.reprefill_s + decode_s
+        exec_s = row.prefill_s + row.reprefill_s + decode_s + row.swap_s
         row.t_end = t
         row.output_tokens = after - call.prompt_tokens
         row.wait_s = wait_s = t - row.t_arrive - exec_s
@@ -179,7 +185,7 @@ class Batch(Slots):
     def _close(self, request: Request, now: float) -> Usage:
         """Complete the row of a call that is gone from the batch."""
         row, call = request.row, request.call
-        exec_s = row.prefill_s + row.reprefill_s + row.decode_s
+        exec_s = row.prefill_s + row.reprefill_s + row.decode_s + row.swap_s
         row.t_end = now
         row.output_tokens = request.tokens - call.prompt_tokens
         row.served = served = row.steps if self.unit == "step" else self.served(request)
@@ -249,10 +255,28 @@ class Batch(Slots):
         self.enqueue(request)
         if self.tracks:
             row, t = request.row, self.t
-            exec_s = row.prefill_s + row.reprefill_s + row.decode_s
+            exec_s = row.prefill_s + row.reprefill_s + row.decode_s + row.swap_s
             usage = _usage((self.served(request), exec_s, t - row.t_arrive - exec_s))
             self.scheduler.stop(request.call, usage, t)
         self.note(self.t, request, rule, 0.0)
+
+    def stall(self, request: Request, seconds: float) -> None:
+        """A running call got nothing in the step just run, of ``seconds``: shift what is implied."""
+        request.g_in += 1
+        request.t_in += seconds
+        if request.decoding:
+            self.phase[(request.g0 + 1 - request.tokens) & 15] -= 1
+            request.g0 += 1
+            self.phase[(request.g0 + 1 - request.tokens) & 15] += 1
+            request.finish_at += 1
+            heappush(self.finishing, (request.finish_at, request.number, request))
+        if request.expire_at != INF:
+            request.expire_at += seconds if self.unit == "s" else 1
+            heappush(self.expiring, (request.expire_at, request.number, request))
+
+    def wants(self, request: Request, hit: int) -> int:
+        """Tokens a waiting call has to compute if ``hit`` of its blocks are found in the cache."""
+        return request.tokens - BLOCK * hit
 
     def stats(self) -> dict[str, float]:
         """Totals since the start; seconds, tokens, blocks, counts."""
@@ -277,4 +301,5 @@ class Batch(Slots):
             "calls_finished": self.finished,
             "calls_aborted": self.aborted,
             "kv_block_seconds": self.block_s,
+            **NOTHING_MOVED,
         }

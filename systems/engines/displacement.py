@@ -23,7 +23,15 @@ def _outranks(waiting: Request, running: Request) -> bool:
     return theirs > mine or (theirs == mine and running.renewed and running.order > waiting.order)
 
 
-class _Room:
+def has_place(batch: Batch, request: Request) -> bool:
+    """Whether a slot and the blocks of the whole call are free."""
+    if len(batch.running) >= batch.seqs:
+        return False
+    kv, cap = batch.kv, (request.tokens - 1) // BLOCK
+    return cap + 1 - kv.match(request.ids, request.ends, cap)[2] <= kv.plain + kv.idle
+
+
+class Room:
     """What the next step has left for newcomers: slots, tokens, and blocks promised so far."""
 
     def __init__(self, batch: Batch, renewed: list[Request]) -> None:
@@ -37,6 +45,14 @@ class _Room:
         if partial is not None:
             self.chunk = min(partial.tokens - partial.computed, self.budget)
             self.budget -= self.chunk
+
+    @staticmethod
+    def fits(batch: Batch, request: Request) -> bool:
+        """Whether there is room without displacing anybody: what ``make`` would find, by a shorter way."""
+        budget, partial = batch.budget - batch.n, batch.partial
+        if partial is not None:
+            budget -= partial.tokens - partial.computed
+        return budget > 0 and has_place(batch, request)
 
     def may_grow(self, request: Request) -> bool:
         """Whether ``request`` outranks the worst running call."""
@@ -54,7 +70,18 @@ class _Room:
         fresh = self.fresh(self.batch.worst_level) if self.renewed else None
         return max(fresh or self.batch.running.values(), key=_order)
 
+    def find_tokens(self, request: Request) -> bool:
+        """Whether the step has a token left, at the expense of an outranked call in mid-prefill."""
+        if self.budget > 0:
+            return True
+        partial = self.batch.partial
+        if partial is None or not _outranks(request, partial):
+            return False
+        self.displace(partial)
+        return True
+
     def displace(self, victim: Request) -> None:
+        """Preempt ``victim``; what it would have taken in this step is free."""
         self.budget += 1 if victim.decoding else self.chunk
         self.slots += 1
         self.batch.preempt(victim, "displace")
@@ -62,10 +89,8 @@ class _Room:
     def make(self, request: Request) -> bool:
         """Displace worse calls until ``request`` fits, and reserve its place."""
         batch, kv = self.batch, self.batch.kv
-        if self.budget <= 0:
-            if batch.partial is None or not _outranks(request, batch.partial):
-                return False
-            self.displace(batch.partial)
+        if not self.find_tokens(request):
+            return False
         cap = (request.tokens - 1) // BLOCK
         while True:
             _, hit, used = kv.match(request.ids, request.ends, cap)
@@ -77,39 +102,32 @@ class _Room:
             self.displace(self.worst())
         self.slots -= 1
         self.promised += need
-        self.budget -= min(request.tokens - BLOCK * hit, self.budget)
+        self.reserve(batch.wants(request, hit))
         return True
 
+    def reserve(self, tokens: int) -> None:
+        """A waiting call will want ``tokens``."""
+        self.budget -= min(tokens, self.budget)
 
-def displace(batch: Batch) -> None:
+
+def displace(batch: Batch, room: type[Room] = Room) -> None:
     """Preempt what must go so that calls which outrank it fit into this step."""
     renewed = batch.renewed
     if not renewed:
         head = batch.first()
         outranks = batch.worst_level > head.order[0]
-        if outranks and (batch.n_waiting > 1 or not _fits(batch, head)):
-            _displace(batch, head, renewed)
+        if outranks and (batch.n_waiting > 1 or not room.fits(batch, head)):
+            _displace(batch, head, room(batch, renewed))
         return
     batch.renewed = []
     if batch.n_waiting and batch.running:
-        _displace(batch, batch.head(), renewed)
+        _displace(batch, batch.head(), room(batch, renewed))
     for request in renewed:
         request.renewed = False
 
 
-def _fits(batch: Batch, request: Request) -> bool:
-    """Whether there is room without displacing anybody: what ``make`` would find, by a shorter way."""
-    budget, partial = batch.budget - batch.n, batch.partial
-    if partial is not None:
-        budget -= partial.tokens - partial.computed
-    if budget <= 0 or len(batch.running) >= batch.seqs:
-        return False
-    kv, cap = batch.kv, (request.tokens - 1) // BLOCK
-    return cap + 1 - kv.match(request.ids, request.ends, cap)[2] <= kv.plain + kv.idle
-
-
-def _displace(batch: Batch, head: Request | None, renewed: list[Request]) -> None:
-    room, looked = _Room(batch, renewed), []
+def _displace(batch: Batch, head: Request | None, room: Room) -> None:
+    looked = []
     while head is not None and room.may_grow(head):
         looked.append(batch.pop_head())
         if not room.make(head):

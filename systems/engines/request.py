@@ -18,17 +18,21 @@ class Request:
 
     ``ids`` and ``ends`` may go on behind its ``total`` tokens (``Body``).
     ``tokens``: prompt and replies so far; while decoding, as of step ``g0``.
-    ``computed``: tokens with KV while prefilling, ``hit`` of them found in the cache
-    at admission. ``tree``: leading blocks
-    held through ``chain`` (full, cached). ``limit``: total service at which
-    the slot's quantum is used up. ``g_in``/``t_in``: step and time since which
-    participation is not yet booked in ``row``. ``number``: order of admission.
+    ``computed``: tokens with KV while prefilling, ``hit`` of them there at
+    admission. ``tree``: leading blocks held through ``chain`` (full, cached).
+    ``limit``: total service at which the slot's quantum is used up.
+    ``g_in``/``t_in``: step and time since which participation is not yet
+    booked in ``row``. ``number``: order of admission.
     ``renewed``: its quantum ran out at this boundary.
+
+    With options: ``copy`` tokens have their KV in host memory, and the call
+    ``decodes`` when they are back; ``paused`` and ``swapped`` are readings of the
+    engine's seconds without it and of transfers, when its books were last made up.
     """
 
-    __slots__ = ("call", "chain", "computed", "decoded", "decoding", "ends", "expire_at",
-                 "finish_at", "g0", "g_in", "hit", "ids", "limit", "number", "order",
-                 "renewed", "row", "slot", "state", "t_in", "tokens", "total", "tree")  # fmt: skip
+    __slots__ = ("call", "chain", "computed", "copy", "decoded", "decodes", "decoding", "ends",
+                 "expire_at", "finish_at", "g0", "g_in", "hit", "ids", "limit", "number", "order", "paused",
+                 "renewed", "row", "slot", "state", "swapped", "t_in", "tokens", "total", "tree")  # fmt: skip
 
     def __init__(self, call: Call, body: Body, row: Finished, slot: Slot) -> None:
         self.call = call
@@ -51,3 +55,8 @@ class Request:
         self.t_in: float
         self.g0: int
         self.finish_at: int
+        # Set and used by ``options`` only:
+        self.copy: int
+        self.decodes: bool
+        self.paused: float
+        self.swapped: float

@@ -16,9 +16,15 @@ from heapq import heappop, heappush
 from systems.engines.batch import Batch
 from systems.engines.displacement import displace
 from systems.engines.tight import tight_step
-from vocabulary import BLOCK, INF, EngineView, Finished, Step
+from systems.protocols import LatencyModel, Scheduler, TransferModel
+from vocabulary import BLOCK, INF, EngineConfig, EngineView, Finished, Step
 
 _ROUND = 1.5 * 2.0**22  # vocabulary.on_grid, inlined where it runs once a step
+
+
+def _has_options(config: EngineConfig) -> bool:
+    usual = config.chunked_prefill and config.preemption == "recompute"
+    return not usual or config.schedule_every > 1 or config.host_tier
 
 
 class SimEngine(Batch):
@@ -27,6 +33,21 @@ class SimEngine(Batch):
     __slots__ = ()
 
     name = "sim"
+
+    def __new__(
+        cls,
+        id: int,  # noqa: A002, ARG004
+        config: EngineConfig,
+        scheduler: Scheduler,
+        latency: LatencyModel,  # noqa: ARG004
+        transfer: TransferModel | None = None,  # noqa: ARG004
+    ) -> SimEngine:
+        """The engine that knows the options of docs/engine-options.md, where one is set."""
+        if cls is SimEngine and (_has_options(config) or getattr(scheduler, "reads_cache", False)):
+            from systems.engines.options import OptionEngine
+
+            return super().__new__(OptionEngine)
+        return super().__new__(cls)
 
     # -- the host's side -------------------------------------------------------------
 
@@ -55,7 +76,7 @@ class SimEngine(Batch):
         calls, finishing, expiring = self.calls, self.finishing, self.expiring
         seconds = self.unit == "s"
         while calls and self.t < until:
-            self._boundary(until)
+            self.boundary(until)
             if finishing and finishing[0][0] <= self.g and self._somebody_finishes():
                 return True
             if expiring and expiring[0][0] <= (self.t if seconds else self.g):
@@ -97,7 +118,7 @@ class SimEngine(Batch):
 
     # -- one boundary and the step(s) behind it --------------------------------------
 
-    def _boundary(self, until: float) -> None:
+    def boundary(self, until: float) -> None:
         """Start of a step, and the step; several steps if they are pure decode.
 
         The hottest code here: ``run_mixed`` and what is known already (how many
@@ -108,14 +129,18 @@ class SimEngine(Batch):
         # The first entry may be of a call that moved or left; then nobody waits in a better level.
         if self.renewed or (self.n_waiting and self.worst_level > self.waiting[0][0][0]):
             displace(self)
+        self.step(until, self.n_waiting)
+
+    def step(self, until: float, waiting: int) -> None:
+        """The step(s) from here: the running calls, then the first of ``waiting`` ones (0: admit nobody)."""
         kv, partial, need = self.kv, self.partial, self.phase[self.g & 15]
         budget = self.budget - self.n
         if partial is None:
             if need > kv.plain + kv.idle:
                 tight_step(self)
                 return
-            if not self.n_waiting:
-                self._decode(until, need)
+            if not waiting:
+                self.decode(until, need)
                 return
             if need:
                 kv.take(need)
@@ -134,10 +159,10 @@ class SimEngine(Batch):
             prefills = []
             self.schedule_chunk(partial, chunk, prefills)
             budget -= chunk
-        if budget > 0 and self.n_waiting:
-            self._admit(budget, prefills)
+        if budget > 0 and waiting:
+            self.admit(budget, prefills)
         if not prefills:
-            self._decode(until, 0)
+            self.decode(until, 0)
             return
         if self.record_steps:
             self.run_mixed(prefills, self.n, self.ctx, self.running)
@@ -153,7 +178,7 @@ class SimEngine(Batch):
         if self.completing:
             self.start_decoding()
 
-    def _admit(self, budget: int, prefills: list[tuple[int, int]]) -> None:
+    def admit(self, budget: int, prefills: list[tuple[int, int]]) -> None:
         """Admit waiting calls in order; stop at the first that does not fit."""
         kv, running, seqs = self.kv, self.running, self.seqs
         while budget > 0 and self.n_waiting and len(running) < seqs:
@@ -184,7 +209,7 @@ class SimEngine(Batch):
         """
         dt = self.step_s(prefills, n, ctx)
         if self.record_steps:
-            self._record_step(dt, [p[0] for p in prefills], given)
+            self.record_step(dt, [p[0] for p in prefills], given)
         kv = self.kv
         self.block_s += (kv.total - kv.plain - kv.idle) * dt
         self.t += dt
@@ -218,7 +243,7 @@ class SimEngine(Batch):
                 self.arm(request)
         self.completing.clear()
 
-    def _decode(self, until: float, need: int) -> None:
+    def decode(self, until: float, need: int) -> None:
         """Pure decode steps until something changes; the first one still lacks ``need`` blocks."""
         g, n, t, ctx, kv = self.g, self.n, self.t, self.ctx, self.kv
         if not n:
@@ -239,7 +264,7 @@ class SimEngine(Batch):
                 break
         k -= left
         if self.record_steps:
-            self._record_step(t - start, (), self.running)
+            self.record_step(t - start, (), self.running)
         more = self._blocks_ahead(k) if k > 1 else 0
         if need + more:
             kv.take(need + more)
@@ -255,21 +280,32 @@ class SimEngine(Batch):
         k, stop = finishing[0][0] - g, until
         while expiring and expiring[0][2].expire_at != expiring[0][0]:
             heappop(expiring)
-        if expiring:
-            if self.unit == "s":
-                stop = min(stop, expiring[0][0])
-            else:
-                k = min(k, int(expiring[0][0]) - g)
-        if self.n_waiting:
-            if self.tracks:
-                stop = min(stop, self.next_due())
-            if self.worst_level > self.waiting[0][0][0] and self.worst_level > self.first().order[0]:
-                k = 1  # it had room, and a running call took it: displacement goes on at each step
+        if expiring or self.n_waiting:
+            k, stop = self.until_asked(k, stop)
         if self.record_steps:
             k = 1
         if ((k + 14) // BLOCK) * self.n > free and self._blocks_ahead(k) > free:
             k = self._last_fitting(free)
         return k, stop
+
+    def until_asked(self, k: int, stop: float) -> tuple[int, float]:
+        """``k`` steps and time ``stop``, or less where policies may have something to say before."""
+        expiring = self.expiring
+        if expiring:
+            if self.unit == "s":
+                stop = min(stop, expiring[0][0])
+            else:
+                k = min(k, int(expiring[0][0]) - self.g)
+        if self.n_waiting:
+            if self.tracks:
+                stop = min(stop, self.next_due())
+            if self.outranked():
+                k = 1  # it had room, and a running call took it: displacement goes on at each step
+        return k, stop
+
+    def outranked(self) -> bool:
+        """Whether the first waiting call is of a better level than some running one."""
+        return self.worst_level > self.waiting[0][0][0] and self.worst_level > self.first().order[0]
 
     def _blocks_ahead(self, k: int) -> int:
         """Blocks that decode steps 1 .. k-1 from here need (step 0 has its own)."""
@@ -287,7 +323,7 @@ class SimEngine(Batch):
             k += 1
         return k
 
-    def _record_step(self, dt: float, chunks: Iterable[int], given: Container[int]) -> None:
+    def record_step(self, dt: float, chunks: Iterable[int], given: Container[int]) -> None:
         """Note the batch of this step: prefilling calls take their tokens from ``chunks``."""
         tokens = iter(chunks)
         batch = tuple(

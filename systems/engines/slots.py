@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from systems.engines.radix import RadixKV
 from systems.engines.request import RUNNING, WAITING, Order, Request
-from systems.protocols import LatencyModel, Scheduler
+from systems.protocols import LatencyModel, Scheduler, TransferModel
 from vocabulary import BLOCK, INF, Decision, EngineConfig, Slot, Step
 
 _order = attrgetter("order")
@@ -32,14 +32,22 @@ class Slots:
                  "finishing", "g", "hit_tokens", "id", "idle_s", "kv", "latency", "levels", "max_model_len",
                  "most_tokens", "n", "n_waiting", "next_due", "partial", "phase", "preempted",
                  "prefill_tokens", "pushed", "query_tokens", "record", "record_steps", "renewed",
-                 "running", "scheduler", "seqs", "step_s", "steps", "t", "tracks", "unit", "waiting",
-                 "worst_level")  # fmt: skip
+                 "running", "scheduler", "seqs", "step_s", "steps", "t", "tracks", "transfer", "unit",
+                 "waiting", "worst_level")  # fmt: skip
 
-    def __init__(self, id: int, config: EngineConfig, scheduler: Scheduler, latency: LatencyModel) -> None:  # noqa: A002
+    def __init__(
+        self,
+        id: int,  # noqa: A002
+        config: EngineConfig,
+        scheduler: Scheduler,
+        latency: LatencyModel,
+        transfer: TransferModel | None = None,
+    ) -> None:
         self.id = id
         self.config = config
         self.scheduler = scheduler
         self.latency = latency
+        self.transfer = transfer
         self.kv = RadixKV(config.kv_blocks, config.prefix_cache)
         self.steps: list[Step] = []
         self.decisions: list[Decision] = []
@@ -57,7 +65,7 @@ class Slots:
         self.ctx = 0  # sum of their contexts in the next step
         self.phase = [0] * BLOCK  # decoding calls by the step (mod 16) that needs a block
         self.finishing: list[tuple[int, int, Request]] = []
-        self.expiring: list[tuple[float, int, Request]] = []  # at step numbers, or seconds
+        self.expiring: list[tuple[float, int, Request]] = []  # at a ``service_clock``
         self.pushed = self.admitted = 0
         self.renewed: list[Request] = []  # calls whose quantum ran out at this boundary
         self.preempted: list[int] = []  # at this boundary, if steps are recorded
@@ -82,12 +90,16 @@ class Slots:
         if unit == "step":
             return row.steps + (self.g - request.g_in if running else 0)
         if unit == "s":
-            booked = row.prefill_s + row.reprefill_s + row.decode_s
+            booked = row.prefill_s + row.reprefill_s + row.decode_s + row.swap_s
             return booked + (self.t - request.t_in if running else 0.0)
         total = row.prefill_tokens + row.reprefill_tokens + request.decoded
         if request.decoding:
             return total + request.tokens - 1 - request.hit + self.g - request.g0
         return total + request.computed - request.hit
+
+    def service_clock(self) -> float:
+        """The clock of ``expiring``: seconds or steps in which decoding calls take part."""
+        return self.t if self.unit == "s" else self.g
 
     def arm(self, request: Request) -> None:
         """Note when a running call's quantum will be used up."""
@@ -99,7 +111,7 @@ class Slots:
             request.expire_at = INF
             return
         if unit == "s":
-            at: float = self.t + left
+            at: float = self.service_clock() + left
         elif unit == "step" or request.decoding:
             at = self.g + ceil(left)
         elif left > 0:
@@ -111,7 +123,7 @@ class Slots:
 
     def expire(self) -> None:
         """Ask the policy about every running call whose quantum is used up."""
-        now = self.t if self.unit == "s" else self.g
+        now = self.service_clock()
         due = []
         expiring = self.expiring
         while expiring and expiring[0][0] <= now:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from heapq import heappush
 from typing import TYPE_CHECKING
 
 from systems.engines.request import RUNNING, Request
-from vocabulary import BLOCK, INF, blocks_for
+from vocabulary import BLOCK, blocks_for
 
 if TYPE_CHECKING:
     from systems.engines.sim import SimEngine
@@ -30,7 +29,7 @@ def tight_step(engine: SimEngine) -> None:
     before = engine.t
     engine.run_mixed(prefills, n, ctx, {request.call.seq for request in given})
     for request in stalled:
-        _stall(engine, request, engine.t - before)
+        engine.stall(request, engine.t - before)
     engine.start_decoding()
 
 
@@ -66,18 +65,3 @@ def _schedule_running(engine: SimEngine, prefills: list[tuple[int, int]]) -> dic
         budget -= want
         i += 1
     return given
-
-
-def _stall(engine: SimEngine, request: Request, seconds: float) -> None:
-    """A running call that got nothing in the step just run: shift what is implied."""
-    request.g_in += 1
-    request.t_in += seconds
-    if request.decoding:
-        engine.phase[(request.g0 + 1 - request.tokens) & 15] -= 1
-        request.g0 += 1
-        engine.phase[(request.g0 + 1 - request.tokens) & 15] += 1
-        request.finish_at += 1
-        heappush(engine.finishing, (request.finish_at, request.number, request))
-    if request.expire_at != INF:
-        request.expire_at += seconds if engine.scheduler.unit == "s" else 1
-        heappush(engine.expiring, (request.expire_at, request.number, request))
