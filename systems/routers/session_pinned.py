@@ -49,7 +49,7 @@ class SessionPinned:
     def _first(self, engines: Sequence[EngineView]) -> int:
         if self.by == "sticky":
             return least_used(engines)
-        return min((view.kv_used + view.kv_cached, view.calls, view.id) for view in engines)[1]
+        return min((view.kv_used + view.kv_cached, view.calls, view.id) for view in engines)[2]
 
 
 ROUTER = SessionPinned

@@ -32,8 +32,6 @@ name = "least-used"
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(catalog, "FOLDER", tmp_path / "catalog")
-    found = {kind: catalog._found(kind) for kind in ("scheduler", "router")}
-    monkeypatch.setattr(catalog, "_found", found.__getitem__)
     (tmp_path / "catalog").mkdir()
     return tmp_path / "catalog"
 
@@ -45,28 +43,44 @@ def guest(monkeypatch):
     return module
 
 
+ROWS = {  # the catalog table of the design: scheduler, router, gate, retention, cache, chunked, preemption
+    "vllm-base": ("fcfs", "round-robin", "open", "lru", False, False, "recompute"),
+    "vllm-opt": ("fcfs", "round-robin", "open", "lru", True, True, "recompute"),
+    "mlfq": ("mlfq", "round-robin", "open", "lru", True, True, "swap"),
+    "plas": ("plas", "least-used", "open", "lru", True, True, "swap"),
+    "atlas": ("atlas", "least-used", "open", "lru", True, True, "swap"),
+    "autellix": ("atlas", "autellix", "open", "lru", True, True, "batched-swap"),
+    "session-pinned": ("fcfs", "session-pinned", "open", "lru", True, True, "recompute"),
+    "thunderagent": ("fcfs", "least-used", "thunderagent", "lru", True, True, "recompute"),
+    "continuum-fixed": ("job-fcfs", "session-pinned", "open", "continuum-fixed", True, True, "recompute"),
+    "continuum-ttl": ("job-fcfs", "session-pinned", "open", "continuum-ttl", True, True, "recompute"),
+    "srpt": ("srpt", "least-used", "open", "lru", True, True, "free"),
+    "lpm": ("lpm", "round-robin", "open", "lru", True, True, "recompute"),
+    "dfs-weight": ("dfs-weight", "round-robin", "open", "lru", True, True, "recompute"),
+    "round-robin": ("round-robin", "round-robin", "open", "lru", True, True, "recompute"),
+    "mlfq-skipjoin": ("mlfq-skipjoin", "round-robin", "open", "lru", True, True, "swap"),
+    "atlas-dag": ("atlas-dag", "least-used", "open", "lru", True, True, "swap"),
+    "atlas-cp": ("atlas-cp", "least-used", "open", "lru", True, True, "swap"),
+}
+
+
 def test_names():
-    assert {"vllm-opt", "mlfq", "plas", "atlas", "srpt"} <= set(system_names())
-    assert {"fcfs", "mlfq", "plas", "atlas", "srpt"} <= set(scheduler_names())
-    assert {"round-robin", "least-used"} <= set(router_names())
+    assert set(ROWS) <= set(system_names())
+    assert {row[0] for row in ROWS.values()} <= set(scheduler_names())
+    assert {"random", "cache-aware", *(row[1] for row in ROWS.values())} <= set(router_names())
 
 
-@pytest.mark.parametrize(
-    ("name", "scheduler", "router"),
-    [
-        ("vllm-opt", "fcfs", "round-robin"),
-        ("mlfq", "mlfq", "round-robin"),
-        ("plas", "plas", "least-used"),
-        ("atlas", "atlas", "least-used"),
-        ("srpt", "srpt", "least-used"),
-    ],
-)
-def test_the_papers_systems(name, scheduler, router):
+@pytest.mark.parametrize("name", ROWS)
+def test_the_catalogs_rows(name):
     spec = load_system(name)
-    assert (spec.name, spec.scheduler, spec.router) == (name, scheduler, router)
-    assert spec.engine_option("prefix_cache") is True
-    assert "Autellix" in spec.source
+    options = ("prefix_cache", "chunked_prefill", "preemption")
+    row = (spec.scheduler, spec.router, spec.gate, spec.retention, *map(spec.engine_option, options))
+    assert (spec.name, row) == (name, ROWS[name])
     assert spec.clairvoyant == (name == "srpt")
+    assert spec.reads_cache == (name in ("lpm", "dfs-weight"))
+    assert spec.engine_option("schedule_every") == 1
+    assert spec.engine_option("host_tier") is False
+    assert spec.engine_option("host_gb") == 1200.0
 
 
 def test_building():
@@ -108,10 +122,73 @@ def test_knobs_as_text(knob, text, value):
     assert dict(spec.scheduler_knobs)[knob.split(".")[1]] == value
 
 
-def test_engine_options():
-    assert load_system("plas", knobs={"engine.prefix_cache": "false"}).engine_option("prefix_cache") is False
-    with pytest.raises(CatalogError, match="prefix_cache must be true or false, got 3"):
-        load_system("plas", knobs={"engine.prefix_cache": 3})
+@pytest.mark.parametrize(
+    ("option", "text", "value"),
+    [
+        ("prefix_cache", "false", False),
+        ("chunked_prefill", "false", False),
+        ("schedule_every", "8", 8),
+        ("preemption", "hold", "hold"),
+        ("preemption", "batched-swap", "batched-swap"),
+        ("host_tier", "true", True),
+        ("host_gb", "64", 64.0),
+        ("host_gb", "inf", INF),
+        ("swap_scale", "0.5", 0.5),
+        ("swap_scale", "0", 0.0),
+    ],
+)
+def test_engine_options_as_text(option, text, value):
+    spec = load_system("plas", knobs={f"engine.{option}": text})
+    assert spec.engine_option(option) == value
+    assert type(spec.engine_option(option)) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("prefix_cache", 3, "engine.prefix_cache must be true or false, got 3"),
+        ("chunked_prefill", "off", "engine.chunked_prefill must be true or false, got 'off'"),
+        ("schedule_every", 0, "engine.schedule_every must be a whole number of at least 1, got 0"),
+        ("schedule_every", 2.5, "whole number of at least 1, got 2.5"),
+        ("schedule_every", "inf", "whole number of at least 1, got inf"),
+        ("schedule_every", True, "engine.schedule_every must be a number, got True"),
+        ("preemption", "swapp", "unknown engine.preemption 'swapp'. Did you mean swap"),
+        ("host_gb", -1, "engine.host_gb must be a number of at least 0, got -1"),
+        ("host_gb", "nan", "engine.host_gb must be a number of at least 0, got nan"),
+        ("swap_scale", "fast", "engine.swap_scale must be a number, got 'fast'"),
+        ("shedule_every", 2, "unknown engine option 'shedule_every'. Did you mean schedule_every"),
+    ],
+)
+def test_engine_options_that_are_none(option, value, message):
+    with pytest.raises(CatalogError, match=message):
+        load_system("plas", knobs={f"engine.{option}": value})
+
+
+def test_a_tier_of_nothing_is_refused():
+    with pytest.raises(CatalogError, match="host_tier keeps what leaves the prefix cache"):
+        load_system("plas", knobs={"engine.host_tier": True, "engine.prefix_cache": False})
+
+
+def test_gates_and_retention_by_name():
+    spec = load_system("vllm-opt", gate="program-cap", knobs={"gate.programs": "8"}, retention="infercept")
+    assert (spec.gate, spec.gate_knobs, spec.retention) == ("program-cap", (("programs", 8),), "infercept")
+    for slot, wanted in (("gate", "open, program-cap"), ("retention", "infercept, lru")):
+        with pytest.raises(CatalogError, match=f"unknown {slot} 'x'.*{wanted}"):
+            load_system("vllm-opt", **{slot: "x"})
+    with pytest.raises(CatalogError, match="unknown open knob 'programs'"):
+        load_system("vllm-opt", knobs={"gate.programs": 3})
+    with pytest.raises(CatalogError, match=r"unknown gate 'thunderagnt'\. Did you mean thunderagent"):
+        load_system("vllm-opt", gate="thunderagnt")
+
+
+OTHER = {
+    "chunked_prefill": False,
+    "schedule_every": 8,
+    "preemption": "free",
+    "host_tier": True,
+    "host_gb": 64,
+    "swap_scale": 2,
+}
 
 
 def test_the_digest_is_over_resolved_knobs():
@@ -124,8 +201,19 @@ def test_the_digest_is_over_resolved_knobs():
         load_system("atlas", router="round-robin"),
         load_system("atlas", knobs={"engine.prefix_cache": False}),
         load_system("plas"),
+        load_system("atlas", gate="thunderagent"),
+        load_system("atlas", gate="thunderagent", knobs={"gate.x": 1}),
+        load_system("atlas", retention="survival"),
+        *(load_system("atlas", knobs={f"engine.{option}": value}) for option, value in OTHER.items()),
     ]
-    assert len({digest, *(spec.digest for spec in others)}) == 5
+    assert len({digest, *(spec.digest for spec in others)}) == len(others) + 1
+    assert set(OTHER) | {"prefix_cache"} == set(catalog.ENGINE_OPTIONS)
+
+
+def test_the_digest_is_not_over_names(folder):
+    (folder / "mine.toml").write_text(GOOD)
+    (folder / "yours.toml").write_text(GOOD.replace('"d"', '"other"').replace('"s"', '"t"'))
+    assert load_system("mine").digest == load_system("yours").digest
 
 
 UNKNOWN = [
@@ -163,6 +251,10 @@ BROKEN = [
         "option 'prefixcache'. Did you mean prefix_cache",
     ),
     (GOOD + "[schedular]\n", "unknown key 'schedular'. Did you mean scheduler"),
+    (GOOD + "[gate]\n", r"\[gate\] needs a name"),
+    (GOOD + '[gate]\nname = "opne"\n', "unknown gate 'opne'. Did you mean open"),
+    (GOOD + '[retention]\nname = "survival"\nages = [1]\n', "retention.ages must be a number, text"),
+    (GOOD + "[engine]\nschedule_every = 0\n", "schedule_every must be a whole number of at least 1"),
     (GOOD.replace("beta", "bteta"), "unknown plas knob 'bteta'. Did you mean beta"),
     (GOOD.replace("beta = 3", "beta = -3"), "beta must be at least 0, got -3"),
     (GOOD.replace('source = "s"', ""), "source is missing"),
@@ -194,6 +286,20 @@ def test_a_policy_from_outside(guest, folder):
     assert (spec.scheduler_knobs, spec.router) == ((("window", 7),), "least-used")
     assert build_scheduler(spec, ProcessTable()).window == 7
     assert load_system("guest_policies:Mine").digest != spec.digest
+
+
+def test_what_a_policy_from_outside_reads(guest):
+    class Reads(Fcfs):
+        name = "reads"
+        reads_cache = True
+
+    guest.Reads = Reads
+    with pytest.raises(CatalogError, match="scheduler guest_policies:Reads lacks attach"):
+        load_system("guest_policies:Reads")
+    Reads.attach = lambda self, cache: None
+    assert load_system("guest_policies:Reads").reads_cache
+    assert load_system("vllm-opt", router="cache-aware").reads_prompt
+    assert not load_system("vllm-opt").reads_prompt
 
 
 def test_a_policy_from_outside_that_is_incomplete(guest):
