@@ -132,7 +132,7 @@ def _sweep(grid: Grid, workers: int | None, force: bool, as_json: bool) -> None:
     first = survey(configs[: grid.points()], workers=workers)
     typer.echo(plan(_facts(_usable(first), grid.seeds)), err=True)
     calls = [look.calls if isinstance(look, Look) else 0 for look in first] * grid.seeds
-    with _progress() as report:
+    with progress() as report:
         outcomes = run_cells(configs, workers=workers, force=force, progress=report, calls=calls)
     _show(grid, configs, outcomes, as_json)
     if code := exit_code(outcomes):
@@ -154,7 +154,7 @@ def _show(
         return
     if rows:
         page(render(rows))
-    for line in _failed(failures):
+    for line in failed(failures):
         typer.echo(line, err=True)
     typer.echo(f"results     {grid.base.out}\nrepeat      {_command(grid)}")
 
@@ -170,7 +170,7 @@ def _axes(grid: Grid, config: RunConfig) -> dict[str, Any]:
     return axes
 
 
-def _failed(failures: Sequence[Failure]) -> list[str]:
+def failed(failures: Sequence[Failure]) -> list[str]:
     """A line for each reason, with how many cells have it; a full disk once."""
     reasons: dict[str, list[Failure]] = {}
     for failure in failures:
@@ -187,13 +187,14 @@ def _failed(failures: Sequence[Failure]) -> list[str]:
 
 
 @contextmanager
-def _progress() -> Iterator[SweepProgress]:
+def progress() -> Iterator[SweepProgress]:
+    """A bar on a terminal, else a line now and then."""
     import sys
 
     if not sys.stderr.isatty():
-        yield _Lines()
+        yield Lines()
         return
-    bar = _Bar()
+    bar = Bar()
     try:
         yield bar
     finally:
@@ -216,7 +217,7 @@ def where(standing: Standing) -> str:
     return ", ".join(parts)
 
 
-class _Lines:
+class Lines:
     """A line now and then: for logs."""
 
     def __init__(self) -> None:
@@ -230,7 +231,7 @@ class _Lines:
         typer.echo("; ".join(part for part in parts if part), err=True)
 
 
-class _Bar:
+class Bar:
     """A bar over the calls, drawn by our own hand: no thread, since workers are forked."""
 
     def __init__(self) -> None:
