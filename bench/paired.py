@@ -18,7 +18,7 @@ POWER = 0.8
 BOOTSTRAP_FROM = 20
 """From so many paired seeds the bootstrap replaces Student's t; of fewer it covers too little
 (74, 82 and 89 % instead of 95 at 3, 5 and 8 seeds)."""
-RESAMPLES = 9_999
+RESAMPLES = 4_999
 MOST_NEEDED = 10_000
 """More seeds than this are not asked for: the answer is "more than"."""
 _BLOCK = 2_000_000  # numbers drawn at a time

@@ -114,7 +114,7 @@ def effect_of(name: str, base: Mapping[int, Any], new: Mapping[int, Any], in_pai
     """The effect on one metric; ``base`` and ``new``: seed -> its entry in a summary (None: not there)."""
     a, b = ([value_of(e) for e in side.values()] for side in (base, new))
     if why := "; ".join(w for s, e in (("BASE", base), ("NEW", new)) if (w := _missing(s, e))):
-        return Effect(name, *(_whole(side) for side in (a, b)), why=f"{name} is not there in {why}")
+        return Effect(name, _whole(a), _whole(b), why=f"{name} is not there in {why}")
     scale = RATIO if min(a + b) > 0 and not name.startswith(_MAY_BE_ZERO) else DIFFERENCE
     sides = t_interval(a, OVER_SEEDS), t_interval(b, OVER_SEEDS)
     if min(len(a), len(b)) < 2:

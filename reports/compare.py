@@ -124,7 +124,8 @@ def cells_of(row: Row) -> list[str]:
     """One row as text, in the order of COLUMNS."""
     return [
         row["name"],
-        *(estimate(row[side]) if row[side]["value"] is not None else MISSING for side in ("base", "new")),
+        estimate(row["base"]),
+        estimate(row["new"]),
         effect(row),
         MISSING if row.get("sign_p") is None else f"{row['sign_p']:.2g}",
         row["verdict"],
