@@ -145,7 +145,7 @@ def _gpus(_: Path) -> list[Row]:
 def _experiments(_: Path) -> list[Row]:
     from bench.reproduce import experiments, load
 
-    return [{"name": name, "what": load(name)["title"]} for name in experiments()]
+    return [{"name": name, "what": load(name)[0]["title"]} for name in experiments()]
 
 
 def _results(out: Path) -> list[Row]:

@@ -60,9 +60,10 @@ class Study:
     # -- cells -----------------------------------------------------------------------
 
     def config(self, load: Load, system: str, rate: float, seed: int, horizon: float) -> RunConfig:
-        """The cell of a point."""
+        """The cell of a point. ``system`` may be SYSTEM/SCHEDULER: its scheduler replaced."""
+        name, _, scheduler = system.partition("/")
         return RunConfig(
-            system, load.workload, rate, seed=seed, model=self.model, gpu=self.gpu,
+            name, load.workload, rate, seed=seed, model=self.model, gpu=self.gpu, scheduler=scheduler or None,
             knobs=dict(self.knobs), out=self.out, horizon=horizon,
         )  # fmt: skip
 
