@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing import connection, get_context
+from multiprocessing import connection, get_context, parent_process
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from types import TracebackType
@@ -153,10 +155,18 @@ def _serve(ours: Connection, strangers: Sequence[Connection], work: Work) -> Non
         signal.signal(signal.SIGTERM, _leave)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        threading.Thread(target=_end_with_parent, daemon=True).start()
         while True:
             task = ours.recv()
             answer = work(task, lambda value: ours.send((False, value)))
             ours.send((True, answer))
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed does not finish its task for nobody."""
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _leave(*_: object) -> None:

@@ -224,6 +224,7 @@ class Lines:
         self._next = PATIENCE
 
     def __call__(self, standing: Standing) -> None:
+        """Say where the sweep stands, if it is time."""
         if standing.seconds < self._next:
             return
         self._next = standing.seconds + PATIENCE
@@ -251,6 +252,7 @@ class Bar:
         self._bar.start()
 
     def __call__(self, standing: Standing) -> None:
+        """Draw where the sweep stands."""
         text = ", ".join(part for part in (where(standing), left(standing)) if part)
         total = max(1.0, standing.calls + standing.calls_left)
         self._bar.update(self._task, completed=standing.calls, total=total, description=text)
