@@ -171,7 +171,8 @@ def side(group: Group, cells: Mapping[int, Cell]) -> dict[str, Any]:
     return {
         "where": str(group.where),
         "group": group.id,
-        **{k: summary[k] for k in ("system", "workload", "load", "badge")},
+        "load": group.load,
+        **{k: summary[k] for k in ("system", "workload", "badge")},
         "seeds": sorted(cells),
         "code": group.first.identity["code"],
         "commits": sorted(commits),

@@ -56,7 +56,13 @@ class Group:
     def label(self) -> str:
         """One line: group, what ran, and its seeds."""
         s = self.first.summary
-        return f"{self.id}  {s['system']} on {s['workload']}, {s['load']}, seeds {spans(self.cells)}"
+        return f"{self.id}  {s['system']} on {s['workload']}, {self.load}, seeds {spans(self.cells)}"
+
+    @property
+    def load(self) -> str:
+        """The load in words; without the number of programs where each seed has its own."""
+        loads = {str(cell.summary["load"]) for cell in self.cells.values()}
+        return loads.pop() if len(loads) == 1 else str(self.first.summary["load"]).partition(", ")[2]
 
 
 @dataclass(frozen=True)
@@ -86,10 +92,17 @@ class Choice:
         return ", ".join(f"{k} {v}" for k, v in given.items() if v is not None)
 
 
+def configuration(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """An identity without what changes with the seed; how many programs arrive in a horizon does."""
+    arrivals = identity.get("arrivals") or {}
+    dropped = {*PER_SEED, "n"} if arrivals.get("horizon") is not None else set(PER_SEED)
+    return {k: v for k, v in identity.items() if k not in dropped}
+
+
 def group_id(identity: Mapping[str, Any]) -> str:
     """Eight digits that all seeds of one configuration share."""
-    rest = {k: v for k, v in identity.items() if k not in PER_SEED}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:8]
+    text = json.dumps(configuration(identity), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def choose(path: Path, choice: Choice, side: str) -> Group:
@@ -208,7 +221,7 @@ def _facts(cell: Cell) -> dict[str, str]:
     """Name -> value as text, for all that decides a result but its seed."""
     manifest = cell.manifest
     parts: dict[str, Any] = {
-        "": {k: v for k, v in cell.identity.items() if k not in PER_SEED},
+        "": configuration(cell.identity),
         "system": {k: v for k, v in manifest.get("system", {}).items() if k not in _WORDS},
         "workload": manifest.get("workload", {}).get("parameters", {}),
         "latency.table": manifest.get("latency_table", {}).get("name", ""),
@@ -234,18 +247,19 @@ def refused(base: Group, new: Group, pairs: Sequence[int]) -> dict[str, str]:
     found = {}
     a, b = base.first, new.first
     between = differences(a, b)
-    if any(a.identity.get(k) != b.identity.get(k) for k in WORKLOAD):
-        found["workload"] = _told(between, ("workload", "n", "arrivals"))
+    before, after = configuration(a.identity), configuration(b.identity)
+    if any(before.get(k) != after.get(k) for k in WORKLOAD):
+        found["workload"] = _told(between, WORKLOAD)
     elif other := [
         s for s in pairs if base.cells[s].identity["programs"] != new.cells[s].identity["programs"]
     ]:
         found["workload"] = (
             f"the programs of seed {spans(other)} are others, though drawn from the same workload"
         )
-    if _kind(a) != _kind(b) or any(a.identity.get(k) != b.identity.get(k) for k in ENGINE):
-        found["engine"] = f"BASE {a.summary['badge']}\n  NEW  {b.summary['badge']}\n  " + _told(
-            between, ("engine", "latency")
-        )
+    moved = before.get("transfer") and after.get("transfer") and before["transfer"] != after["transfer"]
+    if _kind(a) != _kind(b) or moved or any(before.get(k) != after.get(k) for k in ENGINE):
+        what = _told(between, (*ENGINE, "transfer"))
+        found["engine"] = f"BASE {a.summary['badge']}\n  NEW  {b.summary['badge']}\n  {what}"
     return found
 
 

@@ -105,12 +105,16 @@ def test_programs_that_changed_under_the_same_name_are_refused():
     assert compare(series(BASE), new, Question((LATENCY,), paired=False))["outcome"] == "inconclusive"
 
 
-@pytest.mark.parametrize("change", [{"engine": "vllm-virtual"}, {"latency": "other"}])
+@pytest.mark.parametrize(
+    "change", [{"engine": "vllm-virtual"}, {"latency": "other"}, {"transfer": {"bytes_per_s": 2e10}}]
+)
 def test_other_engines_are_refused_unless_allowed(change):
-    new = series(slower(1.1), **change)
+    base, new = series(BASE, transfer={"bytes_per_s": 1e10}), series(slower(1.1), **change)
+    if "transfer" not in change:
+        base = series(BASE)
     with pytest.raises(UsageError, match="different engines or step times"):
-        compare(series(BASE), new, Question(allow=frozenset({"workload"})))
-    assert compare(series(BASE), new, Question(allow=frozenset({"engine"})))["outcome"] == "worse"
+        compare(base, new, Question(allow=frozenset({"workload"})))
+    assert compare(base, new, Question(allow=frozenset({"engine"})))["outcome"] == "worse"
 
 
 def test_simulated_and_measured_never_mix_unmarked():
@@ -164,6 +168,16 @@ def test_a_group_is_all_but_the_seed():
     one, other = (cell(s, {}).identity for s in (1, 2))
     assert group_id(one) == group_id(other)
     assert group_id(one) != group_id(cell(1, {}, code="n3w").identity)
+
+
+def test_how_many_arrive_in_a_horizon_is_the_seeds():
+    within, every = {"poisson": 1.0, "horizon": 60.0}, {"poisson": 1.0, "horizon": None}
+    cells = [cell(s, {}, n=50 + s, arrivals=within) for s in (1, 2)]
+    assert group_id(cells[0].identity) == group_id(cells[1].identity)
+    assert len({group_id(cell(s, {}, n=50 + s, arrivals=every).identity) for s in (1, 2)}) == 2
+    for one in cells:
+        one.summary["load"] = f"{one.identity['n']} programs, Poisson 1/s for 60 s"
+    assert "chatbot:paper, Poisson 1/s for 60 s, seeds 1-2" in group(cells).label()
 
 
 def test_a_folder_of_several_groups_wants_one_named(tmp_path):
