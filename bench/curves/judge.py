@@ -65,10 +65,10 @@ def _row(study: Study, claim: Claim) -> dict[str, Any]:
 
 def _quantity(claim: Claim) -> str:
     if claim.kind == "sustains":
-        return f"rate {claim.better} sustains"
-    what = "rate at equal latency" if claim.kind == "rate" else "latency at equal rate"
-    pair = (claim.better, claim.base) if claim.kind == "rate" else (claim.base, claim.better)
-    return f"{what}, {pair[0]} / {pair[1]}"
+        return f"{claim.better} sustains"
+    if claim.kind == "faster":
+        return f"latency of {claim.base} / {claim.better}"
+    return f"{claim.better} / {claim.base}"
 
 
 def _text(found: Estimate) -> str:
