@@ -81,19 +81,21 @@ def test_v3_split_has_the_turns_of_the_file_and_fits_the_window():
 def test_raw90k_reproduces_calls_and_contexts_where_nothing_ends_a_conversation():
     """Two parameters of the calls meet the mean and three quantiles.
 
-    Lengths do not depend on the number of calls, so call ``j`` of 200 endless conversations stands
-    for all calls ``j``, with the chance that a conversation gets there: no sampling of the tail.
+    Lengths do not depend on the number of calls, so calls ``j`` of 3000 conversations of 60 calls (100
+    of 1000) stand for all calls ``j``, with the chance that a conversation gets there: no luck of the tail.
     """
     values = load("chatbot:raw90k", n=1).parameters["calls"]
     calls = NormalDist(values["mu"], values["sigma"])
     reached = [1.0, *(1.0 - calls.cdf(math.log(j + 0.5)) for j in range(1, values["max"]))]
     assert sum(reached) == pytest.approx(8.09, rel=0.02)
-    shape = CHATBOT.recipe("raw90k", {"max_context": 1 << 40, "calls": values["max"]}).start.args[0]
+    endless, short = (
+        CHATBOT.recipe("raw90k", {"max_context": 1 << 40, "calls": most}).start.args[0] for most in (1000, 60)
+    )
     weighted = []
-    for i in range(200):
-        context = 0
-        for chance, (new, output) in zip(reached, shape.turns(key_of("golden", i)).lengths, strict=True):
-            weighted.append((context + new, chance))
+    for i in range(3000):
+        context, shape = 0, endless if i < 100 else short
+        for j, (new, output) in enumerate(shape.turns(key_of("golden", i)).lengths):
+            weighted.append((context + new, reached[j] / (3000 if j < 60 else 100)))
             context += new + output
     weighted.sort()
     below = list(accumulate(chance for _, chance in weighted))
