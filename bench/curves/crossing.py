@@ -64,15 +64,16 @@ def _edge_slope(points: Sequence[tuple[float, float]]) -> float:
     return max(math.log(w / v) / math.log(b / a), LEAST_SLOPE)
 
 
-def next_rate(found: Crossing, tolerance: float, step: float = 2.0) -> float | None:
+def next_rate(found: Crossing, tolerance: float, most: float) -> float | None:
     """Which rate to run next to narrow a bracket to ``tolerance``; None if it is narrow.
 
-    Outside the swept rates it goes ``step`` further; inside, to the middle in logarithms.
+    Outside the swept rates it goes on by half or to the half, to ``most`` at the highest;
+    inside, to the middle in logarithms.
     """
     if found.high == INF:
-        return None
+        return min(found.low * 1.5, most) if found.low * tolerance < most else None
     if found.low == 0.0:
-        return found.high / step
+        return found.high / 2.0
     if found.high / found.low <= tolerance:
         return None
     return math.sqrt(found.low * found.high)

@@ -156,14 +156,17 @@ def write(outcome: Outcome, folder: Path, command: str) -> list[Path]:
 def summary_text(outcome: Outcome) -> str:
     """What was run, in a few lines."""
     curves, scale = outcome.curves, outcome.curves.scale(outcome.options.scale)
+    levels = [
+        *(f"{x:g}" for x in curves.latencies),
+        *(f"{x:g}x idle {curves.reference}" for x in curves.levels),
+    ]
     lines = [
         f"{curves.source}. {outcome.cells:,} runs, {outcome.programs:,} programs, {outcome.calls:,} calls, "
         f"scale {outcome.options.scale}: programs arrive for {scale.horizon:g} s, then the system drains.",
-        'A claim "R times" is about the rate taken at equal latency: the best of '
-        f"{', '.join(f'{x:g}' for x in curves.latencies)} s/token on the scan's seed, then {scale.seeds} "
-        "seeds at that rate, paired. Transient: at this horizon. Sustained: only rates whose backlog does "
-        "not grow count. Reproduced: the interval meets [R/1.25, 1.25 R]; partly: the same sign and at "
-        "least half the log ratio.",
+        f'A claim "R times" is about the rate taken at equal latency: the best of {", ".join(levels)} (s/token) '
+        f"on the scan's seed, then {scale.seeds} seeds at that rate, paired. Transient: at this horizon. "
+        "Sustained: only rates whose backlog does not grow count. Reproduced: the interval meets "
+        "[R/1.25, 1.25 R]; partly: the same sign and at least half the log ratio.",
     ]
     if outcome.options.knobs:
         lines.append(f"Varied as a whole: {', '.join(f'{k}={v}' for k, v in outcome.options.knobs.items())}.")

@@ -21,8 +21,9 @@ class Scale:
     """How much is run. ``horizon`` and ``horizons``: seconds of arrivals; then everything drains.
 
     ``scan_seeds`` seeds at every rate, ``seeds`` at the deciding points (from the same first
-    seed on). ``tolerance``: a crossing's bracket is narrowed to this ratio of rates, in at
-    most ``rounds`` rounds. ``ticks``: the paper's axis ticks are swept, too.
+    seed on). ``tolerance``: the bracket of the deciding crossing (``every_level``: of every one) is
+    narrowed to this ratio of rates, in at most ``rounds`` rounds. ``ticks``: the paper's axis
+    ticks are swept, too.
     """
 
     cost: str
@@ -33,6 +34,7 @@ class Scale:
     seeds: int = 8
     ticks: bool = False
     tolerance: float = 1.1
+    every_level: bool = False
     rounds: int = 4
     horizons: tuple[float, ...] = ()
     sensitivity_horizon: float = 0.0
@@ -44,13 +46,14 @@ class Scale:
 class Load:
     """A workload of the experiment. ``saturation``: model -> programs/s at which the reference
     system saturates on the experiment's GPU; ``slow``: system -> its own, as a share of that;
-    ``ticks``: model -> the paper's axis."""
+    ``most``: no rate above this multiple of the saturation is tried; ``ticks``: model -> the paper's axis."""
 
     name: str
     workload: str
     label: str
     saturation: Mapping[str, float]
     slow: Mapping[str, float] = field(default_factory=dict)
+    most: float = 2.0
     ticks: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     note: str = ""
 
@@ -107,7 +110,8 @@ class Variation:
 class Curves:
     """The experiment. ``systems``: catalog names; ``reference`` is the one whose saturation sets the
     rates, ``subject`` the one under test; ``beside`` run at the subject's deciding rate only.
-    ``latencies``: s/token at which rates are compared; ``metric``: flat name of that latency."""
+    ``latencies``: s/token at which rates are compared, and ``levels``: multiples of the reference's latency
+    at its lowest rate; ``metric``: flat name of that latency."""
 
     name: str
     title: str
@@ -119,6 +123,7 @@ class Curves:
     systems: tuple[str, ...]
     beside: tuple[str, ...]
     latencies: tuple[float, ...]
+    levels: tuple[float, ...]
     scales: Mapping[str, Scale]
     workloads: tuple[Load, ...]
     claims: tuple[Claim, ...]

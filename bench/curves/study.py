@@ -56,6 +56,7 @@ class Study:
     run: RunCells
     knobs: Mapping[str, str] = field(default_factory=dict)
     points: list[Point] = field(default_factory=list)
+    _deciding: dict[str, float] = field(default_factory=dict)
 
     # -- cells -----------------------------------------------------------------------
 
@@ -110,17 +111,41 @@ class Study:
         )
 
     def narrow(self) -> None:
-        """Halve the brackets of every crossing until they are as narrow as the scale asks."""
+        """Find what the scan left open, settle the deciding latency, then halve its brackets.
+
+        An open end goes on beyond the swept rates only where no latency is crossed by both
+        the subject and the reference yet, or at the deciding one.
+        """
+        for number in range(self.scale.rounds):
+            undecided = [load for load in self.loads() if not self._comparable(load)]
+            systems = (self.curves.subject, self.curves.reference)
+            wanted = [
+                w for load in undecided for s in systems for w in self._next(load, s, self.levels(load), 9.9)
+            ]
+            if not self.cells(wanted, f"extend {number + 1}"):
+                break
         for number in range(self.scale.rounds):
             wanted = []
             for load in self.loads():
+                levels = self.levels(load) if self.scale.every_level else [self.deciding(load)]
                 for system in self.curves.systems:
-                    rates = {
-                        next_rate(c, self.scale.tolerance) for c in self.crossings(load, system).values()
-                    }
-                    wanted += [(load, system, neat(r), FIRST_SEED) for r in rates if r is not None]
+                    wanted += self._next(load, system, levels, self.scale.tolerance)
             if not self.cells(wanted, f"narrow {number + 1}"):
                 return
+
+    def _next(
+        self, load: Load, system: str, levels: Sequence[float], tolerance: float
+    ) -> list[tuple[Load, str, float, int]]:
+        """Cells that narrow a system's crossings of ``levels``."""
+        found = self.crossings(load, system)
+        most = self.saturation(load) * load.most
+        rates = {next_rate(found[level], tolerance, most) for level in levels}
+        return [(load, system, neat(rate), FIRST_SEED) for rate in sorted(r for r in rates if r is not None)]
+
+    def _comparable(self, load: Load) -> list[float]:
+        """Latencies that subject and reference both cross."""
+        subject, reference = (self.crossings(load, s) for s in (self.curves.subject, self.curves.reference))
+        return [x for x in self.levels(load) if subject[x].closed and reference[x].closed]
 
     def decide(self) -> None:
         """Every system at its own crossing of the deciding latency, on all seeds.
@@ -157,16 +182,27 @@ class Study:
             if p.load == load.name and p.system == system and p.seed == seed
         }
 
+    def levels(self, load: Load) -> list[float]:
+        """Latencies (s/token) at which rates are compared: the experiment's, and multiples of the
+        reference's at its lowest swept rate, on the scan's seed."""
+        curve = self.curve(load, self.curves.reference, self.curves.metric)
+        idle = curve[self.rates(load, self.curves.reference)[0]]
+        return sorted({*self.curves.latencies, *(neat(idle * level) for level in self.curves.levels)})
+
     def crossings(self, load: Load, system: str, metric: str = "") -> dict[float, Crossing]:
         """{latency: crossing} of the scan seed's curve."""
         curve = self.curve(load, system, metric or self.curves.metric)
-        return {latency: crossing(curve, latency) for latency in self.curves.latencies}
+        return {latency: crossing(curve, latency) for latency in self.levels(load)}
 
     def deciding(self, load: Load) -> float:
-        """The latency at which the subject gains most over the reference on the scan's seed ("up to")."""
-        subject = self.crossings(load, self.curves.subject)
-        reference = self.crossings(load, self.curves.reference)
-        return max(self.curves.latencies, key=lambda x: subject[x].rate / reference[x].rate)
+        """The latency at which the subject gains most over the reference on the scan's seed ("up to"),
+        of those that both cross; settled once, when the scan is through."""
+        if load.name not in self._deciding:
+            subject = self.crossings(load, self.curves.subject)
+            reference = self.crossings(load, self.curves.reference)
+            choice = self._comparable(load) or self.levels(load)[:1]
+            self._deciding[load.name] = max(choice, key=lambda x: subject[x].rate / reference[x].rate)
+        return self._deciding[load.name]
 
     def deciding_rate(self, load: Load) -> float:
         """Where the subject reaches the deciding latency on the scan's seed (programs/s)."""

@@ -67,7 +67,7 @@ def study(
     size = Scale(**given | scale)
     curves = Curves(
         "x:fig", "t", "s", "a100", "transient.mean_of_ratios", "opt", "new", ("base", "opt", "new"),
-        ("bound", "new/other"), (0.2, 0.3), {"small": size}, (load,), tuple(claims), tuple(sensitivity),
+        ("bound", "new/other"), (0.2, 0.3), (), {"small": size}, (load,), tuple(claims), tuple(sensitivity),
     )  # fmt: skip
     return Study(curves, size, "m", "a100", Path("out"), run)
 

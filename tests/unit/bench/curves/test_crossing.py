@@ -32,10 +32,15 @@ def test_a_flat_bracket_has_a_least_slope():
 
 
 def test_brackets_are_halved_until_they_are_narrow():
-    assert next_rate(crossing({1.0: 0.1, 2.0: 0.4}, 0.2), 1.1) == pytest.approx(math.sqrt(2))
-    assert next_rate(crossing({1.0: 0.1, 1.05: 0.4}, 0.2), 1.1) is None
-    assert next_rate(crossing({1.0: 0.4}, 0.2), 1.1) == 0.5
-    assert next_rate(crossing({1.0: 0.1}, 0.2), 1.1) is None
+    assert next_rate(crossing({1.0: 0.1, 2.0: 0.4}, 0.2), 1.1, 9.0) == pytest.approx(math.sqrt(2))
+    assert next_rate(crossing({1.0: 0.1, 1.05: 0.4}, 0.2), 1.1, 9.0) is None
+    assert next_rate(crossing({1.0: 0.4}, 0.2), 1.1, 9.0) == 0.5
+
+
+def test_beyond_the_swept_rates_it_goes_on_to_the_most():
+    assert next_rate(crossing({1.0: 0.1}, 0.2), 1.1, 9.0) == 1.5
+    assert next_rate(crossing({1.0: 0.1}, 0.2), 1.1, 1.2) == 1.2
+    assert next_rate(crossing({1.0: 0.1}, 0.2), 1.1, 1.0) is None
 
 
 def test_a_seed_s_rate_follows_the_slope():
