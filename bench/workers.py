@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import connection, get_context, parent_process
 from multiprocessing.connection import Connection
@@ -170,4 +171,5 @@ def _end_with_parent() -> None:
 
 
 def _leave(*_: object) -> None:
+    warnings.simplefilter("ignore")  # coroutines that nobody will await any more
     raise KeyboardInterrupt

@@ -156,7 +156,24 @@ def _show(
         page(render(rows))
     for line in failed(failures):
         typer.echo(line, err=True)
-    typer.echo(f"results     {grid.base.out}\nrepeat      {_command(grid)}")
+    lines = {"results": str(grid.base.out), "repeat": _command(grid)} | _next(rows, grid.base.out)
+    typer.echo("\n".join(f"{name:<12}{line}" for name, line in lines.items()))
+
+
+def _next(rows: Sequence[dict[str, Any]], out: Path) -> dict[str, str]:
+    """What to ask of the results: whether the last system is better than the first, and a page of all."""
+    from bench.manifest import command_line
+
+    if not rows:
+        return {}
+    found = {"report": command_line(["bench", "report", str(out)])}
+    base, new = rows[0], rows[-1]
+    if base["system"] != new["system"]:
+        words = ["bench", "compare", str(out), str(out), "--base-system", base["system"]]
+        words += ["--new-system", new["system"], "--workload", base["workload"]]
+        words += ["--rate", str(base["axes"]["rate"])] if "rate" in base["axes"] else []
+        found = {"compare": command_line(words)} | found
+    return found
 
 
 def _axes(grid: Grid, config: RunConfig) -> dict[str, Any]:

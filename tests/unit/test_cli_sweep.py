@@ -63,6 +63,8 @@ def test_a_sweep_prints_a_row_for_each_point_and_is_found_again(out):
     assert sorted(rows) == [["atlas", "2"], ["atlas", "3"], ["vllm-opt", "2"], ["vllm-opt", "3"]]
     for part in ("SIMULATED", "2 seeds from 1 on", "t over seeds", "exploratory", f"results     {out}"):
         assert part in done.stdout
+    assert f"compare     bench compare {out} {out} --base-system atlas --new-system vllm-opt" in done.stdout
+    assert f"report      bench report {out}" in done.stdout
     assert len(list(out.glob("*/summary.json"))) == 8
     (repeat,) = re.findall(r"^repeat +bench sweep (.*)$", done.stdout, re.MULTILINE)
     again = invoke(*repeat.split(), "--dry-run")
