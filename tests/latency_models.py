@@ -1,4 +1,4 @@
-"""Latency models whose times a person can compute."""
+"""Latency and transfer models whose times a person can compute."""
 
 from __future__ import annotations
 
@@ -20,6 +20,17 @@ class ConstantLatency:
 
     def decode_line(self, n_decode: int, sum_ctx: int) -> tuple[float, float, float]:
         return self.seconds, 0.0, INF
+
+
+@dataclass(frozen=True)
+class BlockTransfer:
+    """Seconds to move blocks one way: ``setup``, and ``per_block`` for each (both on the grid)."""
+
+    per_block: float = 0.25
+    setup: float = 0.0
+
+    def seconds(self, blocks: int) -> float:
+        return on_grid(self.setup + self.per_block * blocks) if blocks else 0.0
 
 
 @dataclass(frozen=True)

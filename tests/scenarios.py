@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any
 
 from systems.process_table import ProcessTable
-from systems.protocols import Engine, LatencyModel, Router, Scheduler
+from systems.protocols import Engine, LatencyModel, Router, Scheduler, TransferModel
 from tests.latency_models import ConstantLatency
 from vocabulary import (
     INF,
@@ -70,12 +70,16 @@ class Script:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Programs and the engine they meet; ``engines`` of them."""
+    """Programs and the engine they meet; ``engines`` of them.
+
+    ``transfer``: what moving KV to and from host memory costs; without one, engines are made without.
+    """
 
     scripts: tuple[Script, ...]
     config: EngineConfig
     latency: LatencyModel = field(default_factory=ConstantLatency)
     engines: int = 1
+    transfer: TransferModel | None = None
 
 
 @dataclass
@@ -295,7 +299,8 @@ def _cut(context: Sequence[Segment], keep: int) -> Iterator[Segment]:
         keep -= length
 
 
-EngineMaker = Callable[[int, EngineConfig, Scheduler, LatencyModel], Engine]
+EngineMaker = Callable[..., Engine]
+"""(number, config, scheduler, latency model), and a transfer model if the scenario has one."""
 
 
 def play(
@@ -314,9 +319,9 @@ def play(
     "single" asks for every step by itself.
     """
     table = ProcessTable(rule)
+    models = (scenario.latency,) if scenario.transfer is None else (scenario.latency, scenario.transfer)
     engines = [
-        make(number, scenario.config, schedulers(table), scenario.latency)
-        for number in range(scenario.engines)
+        make(number, scenario.config, schedulers(table), *models) for number in range(scenario.engines)
     ]
     host = Host(engines, router, table, stride, after)
     host.run(scenario.scripts)

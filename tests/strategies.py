@@ -6,14 +6,15 @@ contexts, prompts of whole blocks, clients that leave.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from hypothesis import strategies as st
 
 from systems.process_table import ProcessTable
+from systems.protocols import CacheView
 from systems.schedulers.accounts import Accounts
-from tests.latency_models import ConstantLatency, LinearLatency
+from tests.latency_models import BlockTransfer, ConstantLatency, LinearLatency
 from tests.scenarios import Ask, Chain, Fork, Scenario, Script
 from vocabulary import INF, Call, EngineConfig, Slot, Snapshot, Usage, blocks_for
 
@@ -84,6 +85,30 @@ class Ladder(Accounts):
     def finish(self, call: Call, usage: Usage, now: float) -> None:
         super().finish(call, usage, now)
         self._since.pop(call.seq, None)
+
+
+class Peek(Ladder):
+    """A ladder whose keys are minus the tokens of the prefix cache that a call finds when it is asked."""
+
+    name = "peek"
+    reads_cache = True
+
+    def attach(self, cache: CacheView) -> None:
+        self.cache = cache
+
+    def arrive(self, call: Call, snap: Snapshot, now: float) -> Slot:
+        return self._by_prefix(call, super().arrive(call, snap, now))
+
+    def due(self, now: float) -> list[tuple[Call, Slot]]:
+        return [(call, self._by_prefix(call, slot)) for call, slot in super().due(now)]
+
+    def _by_prefix(self, call: Call, slot: Slot) -> Slot:
+        return slot._replace(key=-float(sum(length for _, length in self.cache.prefix(call))))
+
+
+def peek(knobs: LadderKnobs) -> partial[Peek]:
+    """Like ``ladder``."""
+    return partial(Peek, knobs)
 
 
 def ladder(knobs: LadderKnobs) -> partial[Ladder]:
@@ -158,3 +183,25 @@ def ladders(draw: st.DrawFn) -> LadderKnobs:
         unit=unit,
         patience=draw(st.sampled_from([INF, INF, 0.5, 4.0, 20.0])),
     )
+
+
+_TRANSFERS = st.sampled_from([None, BlockTransfer(0.25), BlockTransfer(0.125, 0.5)])
+_HOST_BLOCKS = st.sampled_from([0, 1, 2, 4, 7, 100])
+OPTIONS = {
+    "whole prompts": {"chunked_prefill": st.just(False)},
+    "every N": {"schedule_every": st.sampled_from([2, 3, 5, 16])},
+    "swap": {"preemption": st.just("swap"), "host_blocks": _HOST_BLOCKS},
+    "hold": {"preemption": st.just("hold")},
+    "tier": {"prefix_cache": st.just(True), "host_tier": st.just(True), "host_blocks": _HOST_BLOCKS},
+}
+"""What sets each option of docs/engine-options.md."""
+
+
+@st.composite
+def optional_scenarios(draw: st.DrawFn, names: tuple[str, ...] = tuple(OPTIONS)) -> Scenario:
+    """A scenario under the options named; under a mixture of them where all are."""
+    case = draw(scenarios())
+    if names == tuple(OPTIONS):
+        names = tuple(draw(st.lists(st.sampled_from(names), min_size=1, max_size=4, unique=True)))
+    changes = {field: draw(values) for name in names for field, values in OPTIONS[name].items()}
+    return replace(case, config=replace(case.config, **changes), transfer=draw(_TRANSFERS))
