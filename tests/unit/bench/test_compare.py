@@ -1,11 +1,15 @@
+import inspect
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from bench.cli.compare import compare as verb
 from bench.cli.main import app
+from bench.cli.run import run as run_verb
 from bench.compare import compare
 from bench.comparing import Choice, choose, differences, group_id, spans
 from bench.errors import MissingError, UsageError
@@ -13,6 +17,7 @@ from bench.verdicts import Question
 from tests.unit.bench.result_groups import LATENCY, RATE, TOKENS, cell, group, series, write
 
 SEEDS = 8
+FLAG = re.compile(r"--([a-z][a-z-]+)")
 NOISE = np.exp(np.random.default_rng(1).normal(0, 0.3, 64)).tolist()
 BASE = NOISE[:SEEDS]
 
@@ -298,6 +303,24 @@ def test_bad_words_are_told_and_no_traceback(folders, words, code, says):
     assert got.exit_code == code, got.output
     assert says in " ".join(got.output.split())
     assert "Traceback" not in got.output
+
+
+def test_at_most_20_flags():
+    assert len(inspect.signature(verb).parameters) <= 20
+
+
+def test_the_examples_commands_are_ones_that_bench_takes():
+    """Every bench command of the example workflow and of docs/compare.md has flags that exist."""
+    root = Path(__file__).parents[3]
+    text = (root / "docs/examples/gate.yml").read_text() + (root / "docs/compare.md").read_text()
+    for name, known in (("run", inspect.signature(run_verb)), ("compare", inspect.signature(verb))):
+        used = {
+            flag
+            for line in re.findall(rf"bench {name} ([^`\n|]*(?:\n +--[^\n]*)*)", text)
+            for flag in FLAG.findall(line)
+        }
+        assert used
+        assert {f for f in used if f.replace("-", "_") not in known.parameters} == set()
 
 
 def test_the_same_folder_twice_and_none_at_all(folders, tmp_path):

@@ -72,6 +72,9 @@ def test_steps_that_take_10_percent_longer_are_caught_at_8_seeds():
     assert row(found)["low"] > 1.0
     back = compare(new, base, Question(allow=frozenset({"engine"})))
     assert (back["exit"], row(back)["verdict"]) == (0, "better")
+    apart = runs(range(101, 109), knobs=knobs | slower, **small)
+    question = Question(paired=False, allow=frozenset({"engine"}))
+    assert compare(base, apart, question)["outcome"] == "inconclusive"  # what pairing is good for
     hidden = compare(base, new, Question(threshold=0.9, allow=frozenset({"engine"})))
     assert hidden["exit"] == 0
 
