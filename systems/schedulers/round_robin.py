@@ -20,7 +20,8 @@ class RoundRobin(Accounts):
 
     quantum: service per turn, in ``unit``, above 0. Default 64 steps, the first
         quantum of the other policies here (``levels``). Every turn that others
-        wait for costs a preemption: short quanta pay for it, infinity is FCFS.
+        wait for costs a preemption. With recompute a call whose KV takes a
+        quantum or more to compute again never gets anywhere; infinity is FCFS.
     unit: "step", "s" or "token".
     """
 
