@@ -192,3 +192,13 @@ def test_mixed_is_in_equal_thirds():
     kinds = [spec.kind for spec in load("mixed", n=3000, seed=1).programs]
     for kind in ("chatbot", "react", "mcts"):
         assert abs(kinds.count(kind) - 1000) <= 4 * (3000 * 2 / 9) ** 0.5
+
+
+@pytest.mark.parametrize(("preset", "falls"), [("chatbot:v3_split", True), ("chatbot:raw90k", False)])
+def test_mean_residual_life_of_a_programs_output(preset, falls):
+    """Cut into windows, who got far is nearly done; whole conversations are the other way round."""
+    totals = [dag.total_output for dag in dags(preset)]
+    half = median(totals)
+    left = fmean(total - half for total in totals if total > half)
+    assert (left < 0.6 * fmean(totals)) == falls
+    assert (left > 1.2 * fmean(totals)) == (not falls)
