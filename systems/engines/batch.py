@@ -145,10 +145,10 @@ class Batch(Slots):
         self.decode_tokens += steps
         prefilled = before - 1 - request.hit
         self.prefill_tokens += prefilled
-        if row.preemptions:
+        if request.again:
             row.reprefill_tokens += prefilled
         else:
-            row.prefill_tokens = prefilled
+            row.prefill_tokens += prefilled
         chain, full = request.chain, (after - 1) // BLOCK
         if full > request.tree:
             kv.cache(chain, request.ids, request.ends, request.tree, full)
@@ -195,15 +195,19 @@ class Batch(Slots):
         return _usage((served, exec_s, wait_s))
 
     def leave(self, request: Request, now: float, *, scheduled: bool = False) -> None:
-        """Take a call out of the batch: books, blocks, cache.
+        """Take a call out of the batch, and its blocks.
 
         ``scheduled``: it had been given its token of this step already, so the
         block that token fills counts as cached (vLLM caches at scheduling).
-        Decoding is materialised here.
         """
-        row, kv, g, tokens = request.row, self.kv, self.g, request.tokens
+        decoding = request.decoding
+        self.unbook(request, now)
+        self.release(request, request.computed + (scheduled and decoding))
+
+    def unbook(self, request: Request, now: float) -> None:
+        """Take a call out of the batch, which materialises its decoding; its blocks stay."""
+        row, g, tokens, again = request.row, self.g, request.tokens, request.again
         row.steps += g - request.g_in
-        again = row.preemptions
         if request.decoding:
             prefilled = tokens - 1 - request.hit
             self.phase[(request.g0 + 1 - tokens) & 15] -= 1
@@ -214,12 +218,12 @@ class Batch(Slots):
             request.decoding = False
             self.n -= 1
             self.ctx -= tokens
-            computed = tokens if scheduled else tokens - 1
+            request.computed = tokens - 1
             row.decode_s += now - request.t_in
         else:
-            computed = request.computed
-            prefilled = computed - request.hit
-            self.partial = None
+            prefilled = request.computed - request.hit
+            if request is self.partial:
+                self.partial = None
             if again:
                 row.reprefill_s += now - request.t_in
             else:
@@ -229,36 +233,49 @@ class Batch(Slots):
             row.reprefill_tokens += prefilled
         else:
             row.prefill_tokens += prefilled
-        full, chain = computed // BLOCK, request.chain
-        if full > request.tree:
-            kv.cache(chain, request.ids, request.ends, request.tree, full)
-        kv.release(chain)
-        kv.plain += (computed + 15) // BLOCK - (full if kv.caching else 0)
-        request.chain = []
-        request.tree = request.computed = request.hit = 0
+        request.hit = request.computed
         request.finish_at = NEVER
         request.expire_at = INF
         request.state = GONE
         del self.running[request.call.seq]
         self._uncount(request.order[0])
 
+    def release(self, request: Request, computed: int) -> None:
+        """Give back the blocks of ``computed`` tokens; what is full stays findable."""
+        kv, full, chain = self.kv, computed // BLOCK, request.chain
+        if full > request.tree:
+            kv.cache(chain, request.ids, request.ends, request.tree, full)
+        kv.release(chain)
+        kv.plain += (computed + 15) // BLOCK - (full if kv.caching else 0)
+        request.chain = []
+        request.tree = request.computed = request.hit = 0
+
     def preempt(self, request: Request, rule: str, *, scheduled: bool = False) -> None:
         """Recompute preemption: blocks freed, the call waits in its slot."""
         self.leave(request, self.t, scheduled=scheduled)
+        request.again = True
+        self.enqueue(request)
+        self.count_preemption(request, rule)
+        self.tell_stop(request)
+
+    def count_preemption(self, request: Request, rule: str) -> None:
+        """Book that a call lost its place or its blocks: ``displace``, ``hold`` or ``evict``."""
         request.row.preemptions += 1
-        if rule == "displace":
-            self.displaced += 1
-        else:
+        if rule == "evict":
             self.evicted += 1
+        else:
+            self.displaced += 1
         if self.record_steps:
             self.preempted.append(request.call.seq)
-        self.enqueue(request)
+        self.note(self.t, request, rule, 0.0)
+
+    def tell_stop(self, request: Request) -> None:
+        """The policy hears that a call waits again."""
         if self.tracks:
             row, t = request.row, self.t
             exec_s = row.prefill_s + row.reprefill_s + row.decode_s + row.swap_s
             usage = _usage((self.served(request), exec_s, t - row.t_arrive - exec_s))
             self.scheduler.stop(request.call, usage, t)
-        self.note(self.t, request, rule, 0.0)
 
     def stall(self, request: Request, seconds: float) -> None:
         """A running call got nothing in the step just run, of ``seconds``: shift what is implied."""

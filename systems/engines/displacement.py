@@ -17,7 +17,7 @@ from vocabulary import BLOCK
 _order = attrgetter("order")
 
 
-def _outranks(waiting: Request, running: Request) -> bool:
+def outranks(waiting: Request, running: Request) -> bool:
     """Whether ``waiting`` may take the place of ``running``."""
     mine, theirs = waiting.order[0], running.order[0]
     return theirs > mine or (theirs == mine and running.renewed and running.order > waiting.order)
@@ -59,7 +59,7 @@ class Room:
         worst, level = self.batch.worst_level, request.order[0]
         if worst != level or not self.renewed:
             return worst > level
-        return any(_outranks(request, r) for r in self.fresh(level))
+        return any(outranks(request, r) for r in self.fresh(level))
 
     def fresh(self, level: int) -> list[Request]:
         """Running calls of ``level`` whose quantum ran out at this boundary: displaced first."""
@@ -75,7 +75,7 @@ class Room:
         if self.budget > 0:
             return True
         partial = self.batch.partial
-        if partial is None or not _outranks(request, partial):
+        if partial is None or not outranks(request, partial):
             return False
         self.displace(partial)
         return True

@@ -14,8 +14,7 @@ from heapq import heappop, heappush
 
 from systems.engines.batch import Batch
 from systems.engines.displacement import Room, displace, has_place
-from systems.engines.host_memory import HostMemory
-from systems.engines.radix import Path
+from systems.engines.host_memory import HostMemory, TierKV
 from systems.engines.request import RUNNING, Request
 from systems.engines.sim import SimEngine
 from systems.protocols import LatencyModel, Scheduler, TransferModel
@@ -58,6 +57,8 @@ class OptionEngine(SimEngine):
         self.paused_s = self.swapped_s = 0.0
         self.swapping = config.preemption == "swap"
         self.host = HostMemory(config.host_blocks)
+        if config.host_tier:
+            self.kv = TierKV(config.kv_blocks, self.host)
         self.transfer_s = self.moved_s = 0.0  # transfers so far, and in the last step
         self.arriving: tuple[Call, Body] | None = None
         if getattr(scheduler, "reads_cache", False):
@@ -103,10 +104,12 @@ class OptionEngine(SimEngine):
     def boundary(self, until: float) -> None:
         """Start of a step, and the step; policies act only at a pass."""
         waiting = 0
-        if not self.running or self._is_pass():
+        if self.running and not self._is_pass():
+            self.between()
+        else:
             self.passed = self.g + self.alone_steps
             self.look = False
-            self._rearrange()
+            self.rearrange()
             waiting = self.n_waiting
             if self.whole and waiting:
                 prefills: list[tuple[int, int]] = []
@@ -121,11 +124,15 @@ class OptionEngine(SimEngine):
         """Passes in between that nobody needed are skipped: they come every N steps."""
         return (self.g + self.alone_steps - self.passed) % self.every == 0
 
-    def _rearrange(self) -> None:
+    def rearrange(self) -> None:
+        """What policies may do at a pass: promote and displace."""
         if self.n_waiting and self.tracks and self.next_due() <= self.t:
-            self._promote()
+            self.promote()
         if self.renewed or (self.n_waiting and self.worst_level > self.waiting[0][0][0]):
             displace(self, self.room)
+
+    def between(self) -> None:
+        """What happens at a boundary that is no pass, before the running are scheduled."""
 
     def expire(self) -> None:
         """Ask the policy about running calls whose quantum is used up, if the boundary is a pass."""
@@ -143,16 +150,20 @@ class OptionEngine(SimEngine):
             else:  # at the first pass from there
                 late = max(0, int(left) - to_pass) if self.unit != "s" else 0
                 k = min(k, to_pass - -late // self.every * self.every)
-        if self.n_waiting:
+        if self.idle_calls():
             if self.tracks:
                 due = self.next_due()
                 if due > self.t:
                     stop = min(stop, due)
                 else:
                     k = min(k, to_pass)
-            if self.look or self.outranked():
+            if self.look or (self.n_waiting and self.outranked()):
                 k = min(k, to_pass)
         return k, stop
+
+    def idle_calls(self) -> int:
+        """Calls here that are not running."""
+        return self.n_waiting
 
     def decode(self, until: float, need: int) -> None:
         """Pure decode steps until something changes; one only if blocks are moved in it."""
@@ -183,7 +194,7 @@ class OptionEngine(SimEngine):
 
     def wants(self, request: Request, hit: int) -> int:
         """Tokens a waiting call has to compute if ``hit`` of its blocks are found in the cache."""
-        return request.tokens - max(BLOCK * hit, request.copy)
+        return request.tokens - self.host.start(request, hit)
 
     def admit(self, budget: int, prefills: list[tuple[int, int]]) -> None:
         """Admit waiting calls in order; stop at the first that does not fit."""
@@ -194,7 +205,8 @@ class OptionEngine(SimEngine):
             path, hit, used = kv.match(request.ids, request.ends, cap)
             if cap + 1 - used > kv.plain + kv.idle:
                 return
-            chunk = self.wants(request, hit)
+            start = self.host.start(request, hit)
+            chunk = request.tokens - start
             if chunk > budget:
                 if not self.whole:
                     chunk = budget
@@ -203,20 +215,20 @@ class OptionEngine(SimEngine):
             budget -= chunk
             heappop(self.waiting)
             self.n_waiting -= 1
-            self._take_in(request, path, hit, chunk, prefills)
+            decodes = request.copy > 0 and request.decodes
+            self.host.bring_back(request, hit, start)
+            if path:
+                request.chain = kv.hold(path)
+                request.tree = hit
+            request.computed = request.hit = start
+            self.enter(request)
+            self._begin(request, hit, chunk, prefills, decodes)
 
-    def _take_in(
-        self, request: Request, path: Path, hit: int, chunk: int, prefills: list[tuple[int, int]]
+    def _begin(
+        self, request: Request, hit: int, chunk: int, prefills: list[tuple[int, int]], decodes: bool
     ) -> None:
-        """Admit one call: ``hit`` blocks are there on ``path``, ``chunk`` tokens are scheduled."""
-        kv, decodes = self.kv, request.copy and request.decodes
-        start = request.tokens - self.wants(request, hit)
-        self.host.bring_back(request, hit)
-        if path:
-            request.chain = kv.hold(path)
-            request.tree = hit
-        request.computed = request.hit = start
-        self.enter(request)
+        """Schedule the first ``chunk`` tokens of a call just admitted, which holds ``hit`` blocks."""
+        kv, start = self.kv, request.computed
         kv.take(blocks_for(start + chunk) - hit)
         if self.whole:
             self.newcomers.append((request, chunk))
@@ -228,15 +240,15 @@ class OptionEngine(SimEngine):
             kv.cache(request.chain, request.ids, request.ends, hit, full)
             request.tree = full
         if not self.whole:
-            self._go_on(request, self.g)
+            self.go_on(request, self.g)
 
     def enter(self, request: Request) -> None:
         """Book an admission; what it takes part in counts from here."""
         request.paused, request.swapped = self.paused_s, self.swapped_s
         super().enter(request)
 
-    def _go_on(self, request: Request, g: int) -> None:
-        """A swapped call decodes again, from step ``g`` on."""
+    def go_on(self, request: Request, g: int) -> None:
+        """A call that has its KV back decodes again, from step ``g`` on."""
         tokens = request.tokens
         request.decoding = True
         request.g0 = g
@@ -268,7 +280,7 @@ class OptionEngine(SimEngine):
             request.row.swap_s += host_s
             request.paused = self.paused_s
         for request in back:
-            self._go_on(request, self.g - 1)
+            self.go_on(request, self.g - 1)
         self.start_decoding()
         for request, _ in newcomers:
             if request.limit != INF:
@@ -311,11 +323,11 @@ class OptionEngine(SimEngine):
         self.look = True
         return super().finish(request)
 
-    def leave(self, request: Request, now: float, *, scheduled: bool = False) -> None:
-        """Take a call out of the batch: books, blocks, cache."""
+    def unbook(self, request: Request, now: float) -> None:
+        """Take a call out of the batch: books, levels, heaps; its blocks stay."""
         self._settle(request)
         self.look = True
-        super().leave(request, now, scheduled=scheduled)
+        super().unbook(request, now)
 
     def preempt(self, request: Request, rule: str, *, scheduled: bool = False) -> None:
         """The call waits in its slot; its KV is dropped, or moved to host memory."""

@@ -8,7 +8,7 @@ from vocabulary import INF, Body, Call, Finished, Slot
 Order = tuple[int, float, int]
 """(level, key, call.seq): smaller runs first."""
 
-WAITING, RUNNING, GONE = 0, 1, 2
+WAITING, RUNNING, GONE, HELD = range(4)
 NEVER = 1 << 60
 """A step number no run reaches."""
 
@@ -23,16 +23,17 @@ class Request:
     ``limit``: total service at which the slot's quantum is used up.
     ``g_in``/``t_in``: step and time since which participation is not yet
     booked in ``row``. ``number``: order of admission.
-    ``renewed``: its quantum ran out at this boundary.
+    ``renewed``: its quantum ran out at this boundary. ``again``: admitted before, and its KV was lost.
 
     With options: ``copy`` tokens have their KV in host memory, and the call
     ``decodes`` when they are back; ``paused`` and ``swapped`` are readings of the
     engine's seconds without it and of transfers, when its books were last made up.
     """
 
-    __slots__ = ("call", "chain", "computed", "copy", "decoded", "decodes", "decoding", "ends",
-                 "expire_at", "finish_at", "g0", "g_in", "hit", "ids", "limit", "number", "order", "paused",
-                 "renewed", "row", "slot", "state", "swapped", "t_in", "tokens", "total", "tree")  # fmt: skip
+    __slots__ = ("again", "call", "chain", "computed", "copy", "decoded", "decodes", "decoding",
+                 "ends", "expire_at", "finish_at", "g0", "g_in", "hit", "ids", "limit", "number",
+                 "order", "paused", "renewed", "row", "slot", "state", "swapped", "t_in", "tokens",
+                 "total", "tree")  # fmt: skip
 
     def __init__(self, call: Call, body: Body, row: Finished, slot: Slot) -> None:
         self.call = call
@@ -47,7 +48,7 @@ class Request:
         self.computed = self.hit = self.tree = self.decoded = 0
         self.chain: list[Held] = []
         self.state = WAITING
-        self.decoding = self.renewed = False
+        self.decoding = self.renewed = self.again = False
         self.expire_at: float = INF
         # Set when it enters the batch, its first use:
         self.number: int

@@ -44,6 +44,10 @@ class SimEngine(Batch):
     ) -> SimEngine:
         """The engine that knows the options of docs/engine-options.md, where one is set."""
         if cls is SimEngine and (_has_options(config) or getattr(scheduler, "reads_cache", False)):
+            if config.preemption == "hold":
+                from systems.engines.holding import HoldEngine
+
+                return super().__new__(HoldEngine)
             from systems.engines.options import OptionEngine
 
             return super().__new__(OptionEngine)
@@ -125,7 +129,7 @@ class SimEngine(Batch):
         blocks, how many tokens) are written out, in local variables.
         """
         if self.n_waiting and self.tracks and self.next_due() <= self.t:
-            self._promote()
+            self.promote()
         # The first entry may be of a call that moved or left; then nobody waits in a better level.
         if self.renewed or (self.n_waiting and self.worst_level > self.waiting[0][0][0]):
             displace(self)
@@ -223,12 +227,12 @@ class SimEngine(Batch):
         g, t, finishing = self.g, self.t, self.finishing
         for request in self.completing:
             row = request.row
-            if row.preemptions:
+            if request.again:
                 row.reprefill_s += t - request.t_in
                 if row.t_first_token == INF:
                     row.t_first_token = t
             else:
-                row.prefill_s = t - request.t_in
+                row.prefill_s += t - request.t_in
                 row.t_first_token = t
             request.t_in = t
             request.decoding = True
@@ -280,8 +284,7 @@ class SimEngine(Batch):
         k, stop = finishing[0][0] - g, until
         while expiring and expiring[0][2].expire_at != expiring[0][0]:
             heappop(expiring)
-        if expiring or self.n_waiting:
-            k, stop = self.until_asked(k, stop)
+        k, stop = self.until_asked(k, stop)
         if self.record_steps:
             k = 1
         if ((k + 14) // BLOCK) * self.n > free and self._blocks_ahead(k) > free:

@@ -159,14 +159,13 @@ class Slots:
         if self.record:
             self.decisions.append(_decision((t, self.id, call.seq, "expire", level, key)))
 
-    def _promote(self) -> None:
+    def promote(self) -> None:
         """Anti-starvation: waiting calls take the slots the policy hands out."""
         for call, slot in self.scheduler.due(self.t):
             request = self.calls[call.seq]
             self.take_slot(request, slot, self.served(request))
             request.row.promotions += 1
-            self.n_waiting -= 1
-            self.enqueue(request)
+            self.requeue(request)
             self.note(self.t, request, "promote", slot.key)
 
     def take_slot(self, request: Request, slot: Slot, served: float) -> None:
@@ -197,6 +196,11 @@ class Slots:
         self.pushed += 1
         self.n_waiting += 1
         heappush(self.waiting, (request.order, self.pushed, request))
+
+    def requeue(self, request: Request) -> None:
+        """A waiting call moved: its old entry means nothing any more."""
+        self.n_waiting -= 1
+        self.enqueue(request)
 
     def head(self) -> Request | None:
         """First of the queue, None if it is empty; drops entries that moved or left."""
