@@ -36,6 +36,8 @@ def compare(base: Group, new: Group, question: Question) -> dict[str, Any]:
     return _compared(base, new, question, pairs, against)
 
 
+LISTED = 5
+"""More results that were left out are counted, not listed."""
 _MIXED = {
     "workload": "BASE and NEW are different workloads, so a difference says nothing of the systems",
     "engine": "BASE and NEW come from different engines or step times, so a difference may be theirs",
@@ -128,7 +130,9 @@ def notes(
     """What a reader must know beside the numbers; nothing that was left out is left unsaid."""
     found = []
     for name, group, other in (("BASE", base, new), ("NEW", new, base)):
-        found += [f"{name}: {text}" for text in group.left_out]
+        found += [f"{name}: {text}" for text in group.left_out[:LISTED]]
+        if (more := len(group.left_out) - LISTED) > 0:
+            found.append(f"{name}: {more} more results cannot be read or are not finished (bench ls results)")
         if question.paired and (alone := sorted(set(group.cells) - set(other.cells))):
             found.append(f"{name} alone has seeds {spans(alone)}: not used")
     shared = sorted(set(base.cells) & set(new.cells))
@@ -139,6 +143,8 @@ def notes(
         )
     if question.paired and "workload" in question.allow and base.first.identity != new.first.identity:
         found.append("paired by the number of the seed; with --allow workload the programs may be others")
+    if question.paired and all(_results(a[s]) == _results(b[s]) for s in a):
+        found.append("both sides give the same results, bit for bit: nothing that ran there differs")
     found += [text for name, cells in (("BASE", a), ("NEW", b)) if (text := _growing(name, cells))]
     shares = [_mean(cells, "system.finished_share") for cells in (a, b)]
     if shares[0] != shares[1]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import MissingError, UsageError
-from bench.results import cells, manifest_of, summary_of
+from bench.results import cells, summary_of
 
 PER_SEED = ("seed", "programs")
 """Parts of a cell's identity that change with the seed; equal in all the rest is one group."""
@@ -174,10 +174,11 @@ def _read(folders: Sequence[Path]) -> tuple[list[Cell], list[tuple[str, str]]]:
     found, left_out = [], []
     for folder in folders:
         try:
-            cell = Cell(folder, summary_of(folder), manifest_of(folder))
-            group_id(cell.identity), int(cell.identity["seed"])
-            found.append(cell)
-        except (MissingError, KeyError, TypeError) as error:
+            summary = summary_of(folder)
+            manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+            group_id(manifest["identity"]), int(manifest["identity"]["seed"])  # there, or left out
+            found.append(Cell(folder, summary, manifest))
+        except (MissingError, KeyError, TypeError, ValueError) as error:
             left_out.append(_unfinished(folder, error))
     return found, left_out
 

@@ -153,6 +153,29 @@ def test_results_without_chance_are_one_observation():
     assert compare(*sides, Question((LATENCY,), paired=False))["outcome"] == "exploratory"
 
 
+def test_identical_results_are_said_to_be():
+    new = series(BASE, code="n3w")
+    for seed, one in series(BASE).cells.items():
+        new.cells[seed].summary["result_hash"] = one.summary["result_hash"]
+    found = compare(series(BASE), new, Question())
+    assert (found["outcome"], row(found)["verdict"], row(found)["effect"]) == ("no worse", "~", 1.0)
+    assert any("the same results, bit for bit" in note for note in found["notes"])
+    assert not any(
+        "bit for bit" in n
+        for n in compare(series(BASE), series(slower(1.1), system="t"), Question())["notes"]
+    )
+
+
+def test_many_results_left_out_are_counted():
+    many = [f"seed {s} is not finished" for s in range(20)]
+    base = series(BASE)
+    notes = compare(group(list(base.cells.values()), left_out=many), series(BASE, system="t"), Question())[
+        "notes"
+    ]
+    assert sum("is not finished" in n for n in notes) == 5
+    assert any("BASE: 15 more results" in n for n in notes)
+
+
 def test_unsustained_load_and_lost_programs_are_said():
     base = series(BASE, others={"system.finished_share": 1.0}.items())
     new = series(BASE, others={"system.finished_share": 0.9}.items(), system="t", trend="growing")
