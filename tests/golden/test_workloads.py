@@ -22,6 +22,14 @@ def test_lats_call_count_follows_the_success_rate(p, mean):
     [
         ("chatbot:paper", 50, "532d18d4b2edaba1"),
         ("mcts:lats", 5, "b9367e2b9bb1b96b"),
+        ("chatbot:v3_split", 50, "056fd7a178a2b432"),
+        ("chatbot:raw90k", 50, "06ab178230a51017"),
+        ("react:bfcl", 50, "1982a0fdd62c4ff9"),
+        ("react:hotpot", 50, "e48124d464f75663"),
+        ("react:tau", 50, "cc95429aad6e30bc"),
+        ("mcts:tot", 5, "e418dc41eea6ef0e"),
+        ("mapreduce:summarise", 50, "db913f85f6d938a3"),
+        ("mixed:paper", 20, "6eb0caf0e1ca3848"),
     ],
 )
 def test_default_programs_stay_what_they_are(name, n, digest):

@@ -22,7 +22,6 @@ Repaired: see the constants. Broken JSON is an error in a file, and skips a file
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import re
@@ -61,10 +60,12 @@ _COUNTS = ("tokens", "num_tokens", "token_count")
 _COLUMNS = ["conversation", "message", "from", "tokens"]
 _SUFFIXES = tuple(name + gz for name in (".json", ".jsonl", ".csv") for gz in ("", ".gz"))
 _MOST = 1 << 40  # tokens
-_SNIFF_LIST = re.compile(rb'"(?:conversations|conversation|messages|items)"\s*:\s*\[|^\s*\[\s*\[\s*\{')
+_SNIFF_LIST = re.compile(
+    rb'"(?:conversations|conversation|messages|items)"\s*:\s*\[|^\s*\[\s*(?:\[\s*\{|\{\s*"(?:from|role)")'
+)
 _SNIFF_ROLE = re.compile(rb'"(?:from|role)"\s*:\s*"')
 _SNIFF_TEXT = re.compile(rb'"(?:value|content|tokens|num_tokens|token_count)"\s*:')
-_OTHERS = re.compile(rb'"(?:hash_ids|input_length|resourceSpans|turns)"\s*:|gen_ai\.')
+_OTHERS = re.compile(rb'(?<!\\)"(?:(?:hash_ids|input_length|resourceSpans|turns)"\s*:|gen_ai\.)')
 
 
 class _NoConversation(WorkloadError):
@@ -178,14 +179,14 @@ def _records(data: bytes, name: str) -> Iterator[tuple[str, Any]]:
 def _csv_records(data: bytes, name: str) -> Iterator[tuple[str, Any]]:
     """Rows of lengths as messages, by conversation; the place is that of its first row."""
     found: dict[str, tuple[str, list[dict[str, Any]]]] = {}
-    rows = csv.reader(data.decode("utf-8-sig", "replace").splitlines())
-    next(rows)
-    for row in rows:
-        place = f"{name}:{rows.line_num}"
+    for number, text in enumerate(data.decode("utf-8-sig", "replace").splitlines()[1:], 2):
+        place, row = f"{name}:{number}", [cell.strip() for cell in text.split(",")]
+        if not text.strip():
+            continue
         if len(row) != len(_COLUMNS):
             raise WorkloadError(f"{place}: expected {len(_COLUMNS)} columns, got {len(row)}")
         conversation, _, role, tokens = row
-        if not (tokens.isascii() and tokens.isdigit()):
+        if not (tokens.isascii() and tokens.isdigit() and len(tokens) < 13):
             raise WorkloadError(f"{place}.tokens: expected a whole number, got {brief(tokens)}")
         found.setdefault(conversation, (place, []))[1].append({"from": role, "tokens": int(tokens)})
     yield from found.values()
@@ -243,8 +244,8 @@ class _Conversation:
         if isinstance(value, str):
             role, content, count = ("user", "assistant")[index % 2], value, None
         elif _is_message(value):
-            role, content = value.get("from", value.get("role")), _content(value, where)
-            count = next((value[name] for name in _COUNTS if value.get(name) is not None), None)
+            role, content = _first(value, ("from", "role")), _content(value, where)
+            count = _first(value, _COUNTS)
         else:
             raise _NoConversation("message that is neither a text nor has a role", where)
         ours = ROLES.get(role.strip().lower()) if isinstance(role, str) else None
@@ -315,9 +316,14 @@ def _grown(prompt: list[Segment], more: Segment) -> list[Segment]:
     return [*prompt, more] if length else prompt
 
 
+def _first(value: dict[str, Any], names: tuple[str, ...]) -> Any:
+    """The first of these fields that is there and not null."""
+    return next((value[name] for name in names if value.get(name) is not None), None)
+
+
 def _content(value: dict[str, Any], where: str) -> str:
     """The text of a message; calls of tools are text of the model, too."""
-    content = value.get("value", value.get("content"))
+    content = _first(value, ("value", "content"))
     texts = [content]
     if isinstance(content, list):
         texts = [part.get("text") if isinstance(part, dict) else part for part in content]

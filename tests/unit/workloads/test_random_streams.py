@@ -23,6 +23,7 @@ N = 20_000
         ({"dist": "exponential", "mean": 66.8}, 66.8),
         ({"dist": "empirical", "p": {"1": 0.25, "2": 0.25, "9": 0.5}}, 5.25),
         ({"dist": "hazard", "by_step": {"2": 0.5, "3": 1.0}}, 2.5),
+        ({"dist": "quantiles", "at": {"0": 0, "25": 0, "100": 8}}, 3.0),
     ],
 )
 def test_means(table, mean):
@@ -70,3 +71,35 @@ def test_streams_are_pure_and_apart():
 def test_bad_tables_name_the_field(table, said):
     with pytest.raises(WorkloadError, match=said):
         parse_dist(table, "x")
+
+
+def test_quantiles_are_met_with_straight_lines_between():
+    dist, source = (
+        parse_dist({"dist": "quantiles", "at": {"0": 1, "50": 3, "90": 3, "100": 13}}, "x"),
+        Stream(3),
+    )
+    values = sorted(dist.value(source) for _ in range(N))
+    for level, expected in ((0.0, 1.0), (0.25, 2.0), (0.7, 3.0), (0.95, 8.0), (0.99995, 13.0)):
+        assert values[int(level * N)] == pytest.approx(expected, abs=0.3)
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        ({"0": 1, "100": 0}, "expected rising values"),
+        ({"5": 1, "100": 2}, "at levels 0 to 100"),
+        ({"0": 1, "half": 2, "100": 3}, "'half' is not a number"),
+        ({"0": 1, "50": "x", "100": 3}, "x.at.50: expected a number"),
+        ({}, "expected a table"),
+        (3, "expected a table"),
+    ],
+)
+def test_bad_quantiles(at, said):
+    with pytest.raises(WorkloadError, match=said):
+        parse_dist({"dist": "quantiles", "at": at}, "x")
+
+
+def test_the_most_tokens_of_a_distribution():
+    assert parse_dist({"dist": "constant", "value": 100}, "x").scaled(1 / 16).most_tokens == 6
+    assert parse_dist({"dist": "lognormal", "mu": 1, "sigma": 1}, "x").most_tokens == 1 << 40
+    assert parse_dist({"dist": "lognormal", "mu": 1, "sigma": 1, "max": 0.2}, "x").most_tokens == 1

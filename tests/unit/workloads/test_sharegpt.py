@@ -224,6 +224,7 @@ def test_a_folder_skips_and_counts_what_holds_no_conversation(tmp_path):
         ([{"messages": [{"role": "user", "tokens": -1}, {"role": "assistant", "tokens": 1}]}],
          "a.json#0 message 0: expected a number of tokens, got -1"),
         ("conversation,message,from,tokens\n0,0,human,x", "a.json:2.tokens: expected a whole number, got"),
+        ("conversation,message,from,tokens\n0,0,gpt," + "9" * 5000, "a.json:2.tokens: expected a whole"),
         ("conversation,message,from,tokens\n0,0,human", "a.json:2: expected 4 columns, got 3"),
     ],
 )  # fmt: skip
@@ -254,6 +255,24 @@ def test_what_is_not_claimed(tmp_path):
         "a,b\n",
     ):
         assert READER.sniff(write(tmp_path, text)) is None
+
+
+def test_every_shape_is_recognised_but_bare_texts(tmp_path):
+    record = said(("human", 3), ("gpt", 4))
+    for document in ([record], record, [record["conversations"]], record["conversations"],
+                     "conversation,message,from,tokens\r\n0,0,human,3\r\n0,1,gpt,4",
+                     [said(("human", 'about \"gen_ai.usage\" and \"turns\": 3'), ("gpt", 4))]):  # fmt: skip
+        path = write(tmp_path, document)
+        assert READER.sniff(path)
+        assert load(str(path), rate=1.0).programs
+
+
+def test_a_field_that_is_null_gives_way_to_its_other_name(tmp_path):
+    messages = [
+        {"from": None, "role": "user", "value": None, "content": "x" * 42},
+        {"from": "gpt", "value": "y"},
+    ]
+    assert lengths(read(write(tmp_path, [messages]))) == [[(10, 1)]]
 
 
 def test_conversations_are_drawn_at_a_rate(tmp_path):
