@@ -228,13 +228,13 @@ def test_a_call_held_for_its_tokens_and_resumed_takes_them_again() -> None:
 
 def test_a_held_decode_resumes_beside_a_prompt_that_takes_all_tokens() -> None:
     """With chunked prefill off it wants none of them; it takes part from the next step on."""
-    scripts = one(16, 3), one(16, 9), one(4, 2, arrival=2.0), one(20, 2, arrival=3.5)
+    scripts = one(16, 3), one(16, 9), one(4, 2, arrival=2.0), one(32, 2, arrival=3.5)
     knobs = LadderKnobs(first=(1, 1, 0, 0), quanta=(INF, INF))
-    limits = {"max_num_seqs": 2, "max_num_batched_tokens": 20}
+    limits = {"max_num_seqs": 2, "max_num_batched_tokens": 32}
     outcome = run(*scripts, knobs=knobs, chunked_prefill=False, preemption="hold", **limits)
     assert told(outcome, "hold") == [(2.0, 1, "hold")]
     assert admits(outcome)[2:] == [(2.0, 2, 0), (4.0, 1, 17), (4.0, 3, 0)]
-    assert list(batches(outcome).values())[2:6] == [{2: 4}, {0: 1, 2: 1}, {3: 20}, {1: 1, 3: 1}]
+    assert list(batches(outcome).values())[2:6] == [{2: 4}, {0: 1, 2: 1}, {3: 32}, {1: 1, 3: 1}]
 
 
 # Host tier
