@@ -7,6 +7,7 @@ metrics), and an effect above the threshold. Pure functions over summaries' entr
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,10 +36,12 @@ _LOWER = (
 )  # fmt: skip
 _HIGHER = (
     "throughput.programs_per_s", "throughput.calls_per_s", "throughput.output_tokens_per_s", "measured.",
-    "kv.hit_rate", "system.finished_share",
+    "kv.hit_rate", "system.finished_share", "transient.finished_share",
 )  # fmt: skip
+_WINDOW = re.compile(r"(.+\.)?(transient|sustained)\.(mean_of_ratios|ratio_of_means|p\d+)")
+"""Latencies of a window; those over the programs that finished in it flatter and cannot be gated."""
 _MAY_BE_ZERO = ("wait.", "exec.", "kv.", "preemptions.", "utilisation.", "system.", "littles_law.")
-_SHARES = ("exec.", "utilisation.", "kv.", "system.finished_share")
+_SHARES = ("exec.", "utilisation.", "kv.")
 MANY_GATES, MANY_SEEDS = 4, 10
 THRESHOLD = 0.05
 
@@ -107,7 +110,7 @@ def better(name: str) -> int:
     """1: more of it is better, -1: less is, 0: neither."""
     if name.startswith(_HIGHER):
         return 1
-    return -1 if name.startswith(_LOWER) else 0
+    return -1 if name.startswith(_LOWER) or _WINDOW.fullmatch(name) else 0
 
 
 def effect_of(name: str, base: Mapping[int, Any], new: Mapping[int, Any], in_pairs: bool) -> Effect:

@@ -37,7 +37,9 @@ def verdict_of(effect, **question):
 
 def test_every_gate_and_page_metric_has_a_direction_where_it_needs_one():
     assert [better(g) for g in GATES] == [-1, -1, 1]
-    assert better("preemptions.per_call") == 0
+    assert better("preemptions.per_call") == better("transient.finished_only") == 0
+    assert better("transient.mean_of_ratios") == better("chat.transient.ratio_of_means") == -1
+    assert better("transient.finished_share") == 1
     assert better("kv.hit_rate") == better("system.finished_share") == 1
     assert better("wait.wait_share") == better("call.ttft.p99") == better("throughput.window_s") == -1
     assert len(set(SHOWN)) == len(SHOWN)
