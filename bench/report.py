@@ -7,7 +7,7 @@ its own frames (claims, crossings by bisection, sensitivity) under the names of 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from bench.files import explain, ready
 from bench.gather import Cell, Found, Labels, Logs, Progress, find, place, point
 from bench.manifest import git_state, versions
 from bench.stats import VERDICT_SEEDS
-from reports.figure import UNMARKED, Picture, figures, render
+from reports.figure import EMPTY, UNMARKED, Picture, figures, render
 from reports.page import Section, table_of, verdicts
 from reports.page import render as render_page
 
@@ -137,10 +137,9 @@ def cross(rates: Any, values: Any, level: float) -> tuple[float, float, float]:
     return float(rates[k - 1] + share * (rates[k] - rates[k - 1])), float(rates[k - 1]), float(rates[k])
 
 
-def not_drawn(data: Mapping[str, pd.DataFrame]) -> dict[str, str]:
-    """Figure -> why these frames do not make it."""
-    reasons = {name: figure.missing(data) for name, figure in figures().items()}
-    return {name: reason for name, reason in reasons.items() if reason}
+def not_drawn(data: Mapping[str, pd.DataFrame], drawn: Collection[str]) -> dict[str, str]:
+    """Figure -> why these frames do not make it, for all that are not ``drawn``."""
+    return {name: f.missing(data) or EMPTY for name, f in figures().items() if name not in drawn}
 
 
 def write(
@@ -161,11 +160,12 @@ def write(
     MissingError if ``out`` cannot be written.
     """
     pictures = draw(data, progress)
+    drawn = {picture.name for picture in pictures}
     claims = data.get("claims")
     parts = [verdicts(claims)] if claims is not None and len(claims) else []
     parts += [Section("Figures", pictures=pictures)] if pictures else []
     parts += sections
-    if gaps := not_drawn(data):
+    if gaps := not_drawn(data, drawn):
         parts.append(Section("Not drawn", "\n".join(f"* {name}: {why}" for name, why in gaps.items())))
     page = render_page(title, summary, parts, provenance)
     files = {out / "report.html": page.encode()}
@@ -184,10 +184,12 @@ def write(
 
 def draw(data: Mapping[str, pd.DataFrame], progress: Progress | None = None) -> list[Picture]:
     """Every figure that the frames make."""
-    wanted = [figure for figure in figures().values() if not figure.missing(data)]
+    wanted = figures()
     found = []
-    for done, figure in enumerate(wanted):
-        found.append(render(figure, data))
+    for done, figure in enumerate(wanted.values()):
+        table = figure.table(data)
+        if len(table):
+            found.append(render(figure, data, table))
         if progress is not None:
             progress(done + 1, len(wanted))
     return found
@@ -207,8 +209,9 @@ def summary_text(found: Found, data: Mapping[str, pd.DataFrame]) -> str:
     points = data["points"]
     seeds = sorted(set(points.seed))
     text = (
-        f"{len(found.cells):,} finished results, {points.programs.sum():,} programs, {points.calls.sum():,} "
-        f"calls: {points.system.nunique()} systems, {points.workload.nunique()} workloads, {len(seeds)} seeds."
+        f"{len(found.cells):,} finished results, {points.programs.sum():,} programs, "
+        f"{points.calls.sum():,} calls: {points.system.nunique()} systems, "
+        f"{points.workload.nunique()} workloads, {len(seeds)} seeds."
     )
     notes = []
     if len(seeds) < VERDICT_SEEDS:

@@ -37,9 +37,8 @@ def tabulate(data: Data, name: str) -> pd.DataFrame:
     return rows.assign(drawn=drawn)
 
 
-def paint(data: Data, name: str, label: str) -> Canvas:
-    """Columns are workloads (and models), rows up to two rates: the middle or lowest and the highest."""
-    table = tabulate(data, name)
+def paint(_: Data, table: pd.DataFrame, label: str) -> Canvas:
+    """Columns are workloads (and models), rows the lowest and the highest rate."""
     table = table[table.drawn]
     sets = list(dict.fromkeys(zip(table.workload, table.model, strict=True)))
     groups = {k: table[(table.workload == k[0]) & (table.model == k[1])] for k in sets}
@@ -55,7 +54,7 @@ def paint(data: Data, name: str, label: str) -> Canvas:
             part = groups[key]
             load = f"{rate:g} programs/s" if np.isfinite(rate) else "no arrival rate"
             _panel(axes[i, j], part[(part.rate == rate) | part.rate.isna()], systems, label)
-            axes[i, j].set_title(f"{key[0]}, {key[1]}, {load}")
+            theme.name_panel(axes[i, j], *key, load)
     theme.legend(fig, systems)
     return fig
 
@@ -68,11 +67,12 @@ def _panel(ax: Any, rows: pd.DataFrame, systems: dict[str, theme.Mark], label: s
             min=0
         )
         ax.errorbar(line.centre, line.ratio, xerr=x, yerr=y, fmt="none", ecolor=mark.color, elinewidth=0.7,
-                    alpha=0.7)  # fmt: skip
-        ax.plot(line.centre, line.ratio, color=mark.color, linestyle=mark.dash, marker=mark.marker)
+                    alpha=0.45)  # fmt: skip
+        ax.plot(line.centre, line.ratio, color=mark.color, linestyle=mark.dash, marker=mark.marker,
+                markersize=mark.size, linewidth=mark.width)  # fmt: skip
     if rows.bin_low.min() > 0 and rows.bin_high.max() > 10 * rows.bin_low.min():
         ax.set_xscale("log")
-        ax.xaxis.set_major_formatter("{x:g}")
+        theme.plain_numbers(ax.xaxis)
     ax.set_ylim(bottom=0)
     ax.set_xlabel(label)
     ax.set_ylabel("wait / exec")

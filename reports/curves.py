@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 KEYS = ("model", "workload", "system", "rate")
 PAPER_TOP = 1.0
 """Where the axis of Autellix's Fig. 12 and 13 ends (s/token)."""
-HOLLOW = "hollow: not sustained in half of the seeds"
+HOLLOW = "hollow: not sustained"
 VERDICTS = {"reproduced": "✓", "partly": "~", "not reproduced": "✗", "exploratory": "(few seeds)",
             "not testable here": "n/a"}  # fmt: skip
 CLAIMS_SHOWN = 4
@@ -79,8 +79,8 @@ def _multiple(points: pd.DataFrame, means: pd.DataFrame) -> list[float]:
 
 def _top(rows: pd.DataFrame) -> float:
     """Axis end that shows the bulk: one overloaded point must not flatten all others."""
-    values = rows["value"].to_numpy(dtype=float)
-    return float(1.08 * min(values.max(), 6 * np.median(values))) or 1.0
+    ends = np.fmax(rows["value"], rows.high).to_numpy(dtype=float)
+    return float(1.05 * min(ends.max(), 6 * np.median(rows["value"]))) or 1.0
 
 
 def panel_rows(table: pd.DataFrame) -> list[tuple[str, str]]:
@@ -108,7 +108,7 @@ def paint(
                 continue
             _panel(ax, here, systems, shown)
             shown["band"] |= _band(ax, axes_of_paper, model, workload)
-            ax.set_title(f"{workload}, {model}")
+            theme.name_panel(ax, workload, model)
             if j == 0 or not same:
                 ax.set_ylabel(label.format(statistic))
             ax.set_xlabel("arrival rate (programs/s)")
@@ -140,7 +140,7 @@ def _panel(ax: Any, rows: pd.DataFrame, systems: Mapping[str, theme.Mark], shown
 def draw_line(ax: Any, line: pd.DataFrame, mark: theme.Mark, top: float, shift: float) -> tuple[bool, bool]:
     """A system's line with intervals; hollow: not sustained; an arrow, moved by ``shift``: off the axis."""
     style = {"color": mark.color, "linestyle": mark.dash}
-    ax.plot(line.rate, line["value"], **style, zorder=2)
+    ax.plot(line.rate, line["value"], **style, linewidth=mark.width, zorder=2)
     inside = line[line["value"] <= top]
     error = np.vstack([inside["value"] - inside.low, inside.high - inside["value"]]).astype(float)
     ax.errorbar(inside.rate, inside["value"], yerr=np.nan_to_num(error), fmt="none", ecolor=mark.color,
@@ -148,7 +148,7 @@ def draw_line(ax: Any, line: pd.DataFrame, mark: theme.Mark, top: float, shift: 
     hollow = inside.sustained < 0.5
     for part, face in ((inside[~hollow], mark.color), (inside[hollow], "white")):
         ax.plot(part.rate, part["value"], linestyle="none", marker=mark.marker, color=mark.color,
-                markerfacecolor=face, markeredgewidth=1.0, zorder=3)  # fmt: skip
+                markersize=mark.size, markerfacecolor=face, markeredgewidth=1.0, zorder=3)  # fmt: skip
     beyond = line[line["value"] > top]
     for rate in beyond.rate:
         ax.annotate("", xy=(rate + shift, top), xytext=(rate + shift, 0.9 * top), annotation_clip=False,
@@ -195,7 +195,7 @@ def _notes(shown: Mapping[str, bool]) -> list[tuple[Any, str]]:
     grey: dict[str, Any] = {"color": theme.GREY, "linestyle": "none"}
     notes: dict[str, tuple[Any, str]] = {
         "hollow": (Line2D([], [], marker="o", markerfacecolor="white", **grey), HOLLOW),
-        "arrow": (Line2D([], [], marker=r"$\uparrow$", **grey), "beyond the axis: see the CSV"),
+        "arrow": (Line2D([], [], marker="^", **grey), "beyond the axis: CSV"),
         "saturation": (Line2D([], [], color=theme.GREY, linestyle=(0, (1, 2))), "vllm-opt saturates"),
         "band": (Patch(color=theme.BAND), "the paper's x axis"),
     }

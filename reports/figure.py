@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Data = Mapping[str, pd.DataFrame]
 """Frame name -> rows. One that could not be built may be there, empty, with ``attrs["reason"]``."""
 
+EMPTY = "nothing finite to plot"
 UNMARKED = "provenance of these numbers was not given"
 
 
@@ -32,7 +33,7 @@ class Figure:
 
     ``needs``: frames without which it is not drawn; ``uses``: frames it also takes.
     ``caption``: how to read it. ``tabulate(data)``: what is plotted, one row a mark.
-    ``paint(data)``: the picture, from the same table. ``lacks(data)``: why these data do
+    ``paint(data, table)``: the picture of that table. ``lacks(data)``: why these data do
     not make one, beside missing frames; empty if they do.
     """
 
@@ -41,7 +42,7 @@ class Figure:
     needs: tuple[str, ...]
     caption: str
     tabulate: Callable[[Data], pd.DataFrame]
-    paint: Callable[[Data], Canvas]
+    paint: Callable[[Data, pd.DataFrame], Canvas]
     uses: tuple[str, ...] = ()
     lacks: Callable[[Data], str] = lambda _: ""
 
@@ -54,17 +55,21 @@ class Figure:
                 return f"no {name}: {reason or 'these results do not have them'}"
         if reason := self.lacks(data):
             return reason
-        return "" if len(self.table(data)) else "nothing finite to plot"
+        return ""
 
     def table(self, data: Data) -> pd.DataFrame:
-        """What is plotted, for the CSV."""
-        return self.tabulate(data)
+        """What is plotted, for the CSV; empty if it cannot be drawn."""
+        return pd.DataFrame() if self.missing(data) else self.tabulate(data)
 
-    def draw(self, data: Data) -> Canvas:
-        """The picture, stamped with where its numbers come from; it says so if there is nothing."""
-        reason = self.missing(data)
+    def draw(self, data: Data, table: pd.DataFrame | None = None) -> Canvas:
+        """The picture, stamped with where its numbers come from; it says so if there is nothing.
+
+        ``table``: of the same data, where it is there already.
+        """
+        plotted = self.table(data) if table is None else table
+        reason = self.missing(data) or ("" if len(plotted) else EMPTY)
         with theme.style(self.name):
-            fig = theme.nothing(reason) if reason else self.paint(data)
+            fig = theme.nothing(reason) if reason else self.paint(data, plotted)
             theme.stamp(fig, badge(data))
             return fig
 
@@ -98,11 +103,13 @@ def badge(data: Data) -> str:
     return UNMARKED
 
 
-def render(figure: Figure, data: Data) -> Picture:
-    """Draw a figure and keep it as SVG, PNG (150 dpi) and CSV."""
-    table = figure.table(data)
-    fig = figure.draw(data)
+def render(figure: Figure, data: Data, table: pd.DataFrame | None = None) -> Picture:
+    """Draw a figure (of its ``table``, if given) and keep it as SVG, PNG (150 dpi) and CSV."""
+    table = figure.table(data) if table is None else table
+    fig = figure.draw(data, table)
     with theme.style(figure.name):
+        fig.draw_without_rendering()  # lays it out, once for both files
+        fig.set_layout_engine("none")
         svg, png = io.BytesIO(), io.BytesIO()
         fig.savefig(svg, format="svg", metadata={"Date": None, "Title": figure.title})
         fig.savefig(png, format="png", metadata={"Software": None})

@@ -40,9 +40,10 @@ def ratio_interval(ratios: Sequence[float]) -> tuple[float, float, float]:
 
 
 def over_seeds(frame: pd.DataFrame, keys: Sequence[str], column: str) -> pd.DataFrame:
-    """One row per ``keys``: ``value``, ``low``, ``high`` of ``column``, and the number of ``seeds``."""
+    """One row per ``keys``: ``value``, ``low``, ``high`` of ``column``, and the number of ``seeds``;
+    keys in the order in which they come."""
     rows = []
-    for values, part in frame.groupby(list(keys), sort=True, observed=True, dropna=False):
+    for values, part in frame.groupby(list(keys), sort=False, observed=True, dropna=False):
         value, low, high = interval(part[column].tolist())
         keyed = dict(zip(keys, values, strict=True))
         rows.append(keyed | {"value": value, "low": low, "high": high, "seeds": len(part)})

@@ -7,9 +7,10 @@ figure is drawn.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -26,35 +27,36 @@ PANEL = (2.9, 2.3)
 
 @dataclass(frozen=True)
 class Mark:
-    """How a system is drawn: colour, marker, line style, and hatch where it is a bar."""
+    """How a system is drawn: colour, marker, line style; marker size and line width in points."""
 
     color: str
     marker: str
     dash: Dash
-    hatch: str = ""
+    size: float = 5.0
+    width: float = 1.4
 
 
 MARKS: Mapping[str, Mark] = {
-    "vllm-base": Mark("#000000", "x", (0, (1, 1.2)), ".."),
-    "vllm-opt": Mark("#56b4e9", "s", (0, (5, 1.5)), "//"),
-    "mlfq": Mark("#e69f00", "^", (0, (4, 1.2, 1, 1.2)), "\\\\"),
-    "autellix": Mark("#d55e00", "o", "-", ""),
-    "atlas": Mark("#0072b2", "o", "-", "xx"),
-    "plas": Mark("#009e73", "D", (0, (8, 2)), "++"),
-    "srpt": Mark("#cc79a7", "v", (0, (2, 1, 1, 1, 1, 1)), "oo"),
-    "session-pinned": Mark("#999999", "P", (0, (3, 1, 1, 1, 1, 1)), "--"),
+    "vllm-base": Mark("#000000", "X", (0, (1, 1.2))),
+    "vllm-opt": Mark("#56b4e9", "s", (0, (5, 1.5))),
+    "mlfq": Mark("#e69f00", "^", (0, (4, 1.2, 1, 1.2))),
+    "autellix": Mark("#d55e00", "o", "-"),
+    "atlas": Mark("#0072b2", "p", (0, (9, 1.5, 2, 1.5))),
+    "plas": Mark("#009e73", "D", (0, (8, 2))),
+    "srpt": Mark("#cc79a7", "v", (0, (2, 1, 1, 1, 1, 1))),
+    "session-pinned": Mark("#999999", "P", (0, (3, 1, 1, 1, 1, 1))),
 }
 """Systems of the catalog always look the same, whatever else is in the picture."""
 
 SPARE = (
-    Mark("#332288", "*", (0, (6, 1, 2, 1)), "**"),
-    Mark("#88ccee", "<", (0, (1, 2.5)), "||"),
-    Mark("#117733", ">", (0, (10, 3)), "-."),
-    Mark("#882255", "h", (0, (3, 3)), "/o"),
-    Mark("#ddcc77", "d", (0, (7, 1, 1, 1, 1, 1, 1, 1)), "\\|"),
-    Mark("#aa4499", "X", (0, (2, 4)), "+x"),
-    Mark("#44aa99", "p", (0, (9, 1, 3, 1)), "|."),
-    Mark("#661100", "8", (0, (4, 4, 1, 4)), "-o"),
+    Mark("#332288", "*", (0, (6, 1, 2, 1))),
+    Mark("#88ccee", "<", (0, (1, 2.5))),
+    Mark("#117733", ">", (0, (10, 3))),
+    Mark("#882255", "h", (0, (3, 3))),
+    Mark("#ddcc77", "d", (0, (7, 1, 1, 1, 1, 1, 1, 1))),
+    Mark("#aa4499", "H", (0, (2, 4))),
+    Mark("#44aa99", "p", (0, (9, 1, 3, 1))),
+    Mark("#661100", "8", (0, (4, 4, 1, 4))),
 )
 """For systems outside the catalog, in the order in which they are named."""
 
@@ -62,18 +64,19 @@ SPARE = (
 def marks(systems: Iterable[str]) -> dict[str, Mark]:
     """A mark for each system, in drawing order: the catalog's first, then by name.
 
-    No two share a marker and a line style; past 16 systems the spare ones repeat.
+    No two share a marker and a line style; past 16 systems the spare ones repeat. Each is a
+    little smaller than the one below it, so that systems that coincide are all seen.
     """
     names = ordered(systems)
     found: dict[str, Mark] = {}
     taken: set[tuple[str, Dash]] = set()
     spare = iter(SPARE * (1 + len(names) // len(SPARE)))
-    for name in names:
+    for k, name in enumerate(names):
         mark = MARKS.get(name)
         if mark is None or (mark.marker, mark.dash) in taken:
             mark = next(spare)
         taken.add((mark.marker, mark.dash))
-        found[name] = mark
+        found[name] = replace(mark, size=max(3.4, 7.0 - k), width=max(1.0, 2.2 - 0.3 * k))
     return found
 
 
@@ -133,6 +136,20 @@ def panels(
     return fig, axes
 
 
+def name_panel(ax: Any, workload: str, *details: str) -> None:
+    """Title of a panel: the workload, what else tells it from its neighbours below."""
+    ax.set_title(textwrap.fill(workload, 40) + "\n" + textwrap.fill(", ".join(details), 44))
+
+
+def plain_numbers(axis: Any) -> None:
+    """Labels of a logarithmic axis as 0.2 rather than as powers."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
 def nothing(reason: str) -> Figure:
     """A picture that says why there is none."""
     from matplotlib.figure import Figure
@@ -147,12 +164,13 @@ def legend(fig: Figure, names: Mapping[str, Mark], notes: Sequence[tuple[Any, st
     from matplotlib.lines import Line2D
 
     handles: list[Any] = [
-        Line2D([], [], color=m.color, marker=m.marker, linestyle=m.dash, markersize=5, label=name)
+        Line2D([], [], color=m.color, marker=m.marker, linestyle=m.dash, label=name)
         for name, m in names.items()
     ]
     labels = [*names, *(text for _, text in notes)]
     handles += [artist for artist, _ in notes]
-    room = max(2, int(fig.get_figwidth() / 1.45))
+    widest = 0.75 + 0.065 * max(map(len, labels))  # inches: handle and text
+    room = max(1, int(fig.get_figwidth() / widest))
     fig.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), room), handlelength=3.4)
 
 

@@ -32,7 +32,7 @@ def report(
             out, title, data, summary=summary_text(found, data),
             provenance=provenance(found, command_line(words)), progress=drawing,
         )  # fmt: skip
-    gaps = {**not_drawn(data)}
+    gaps = not_drawn(data, {path.stem for path in files[1:]})
     facts: dict[str, Any] = {
         "report": files[0],
         "files": files[1:],

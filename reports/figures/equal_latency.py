@@ -33,9 +33,8 @@ def _place(rate: float, low: float, high: float) -> tuple[float, str]:
     return (high, "below") if math.isfinite(high) else (math.nan, "")
 
 
-def paint(data: Data) -> Canvas:
+def paint(_: Data, table: pd.DataFrame) -> Canvas:
     """Rows are models, columns are workloads; latencies side by side, systems next to each other."""
-    table = tabulate(data)
     models, workloads = distinct(table, "model"), distinct(table, "workload")
     systems = theme.marks(table.system)
     fig, axes = theme.panels(len(models), len(workloads), share_y=False)
@@ -43,7 +42,7 @@ def paint(data: Data) -> Canvas:
         for j, workload in enumerate(workloads):
             here = table[(table.model == model) & (table.workload == workload)]
             _panel(axes[i, j], here, systems)
-            axes[i, j].set_title(f"{workload}, {model}")
+            theme.name_panel(axes[i, j], workload, model)
     theme.legend(fig, systems)
     return fig
 

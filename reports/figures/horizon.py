@@ -53,9 +53,8 @@ def lacks(data: Data) -> str:
     return "" if most > 1 else "one horizon only: a line over H needs two"
 
 
-def paint(data: Data) -> Canvas:
+def paint(_: Data, table: pd.DataFrame) -> Canvas:
     """Columns are workloads (and models), rows up to three rates; both axes logarithmic."""
-    table = tabulate(data)
     sets = list(dict.fromkeys(zip(table.workload, table.model, strict=True)))
     groups = {k: table[(table.workload == k[0]) & (table.model == k[1])] for k in sets}
     rates = {k: some(part.rate.tolist(), RATES_SHOWN) for k, part in groups.items()}
@@ -68,7 +67,7 @@ def paint(data: Data) -> Canvas:
                 continue
             part = groups[key]
             _panel(ax, part[part.rate == rates[key][i]], systems)
-            ax.set_title(f"{key[0]}, {key[1]}, {rates[key][i]:g} programs/s")
+            theme.name_panel(ax, *key, f"{rates[key][i]:g} programs/s")
     theme.legend(fig, systems)
     return fig
 
@@ -79,7 +78,8 @@ def _panel(ax: Any, rows: pd.DataFrame, systems: dict[str, theme.Mark]) -> None:
         line = rows[rows.system == system].sort_values("horizon")
         error = np.nan_to_num(np.vstack([line.ratio - line.low, line.high - line.ratio]).astype(float))
         ax.errorbar(line.horizon, line.ratio, yerr=error, color=mark.color, linestyle=mark.dash,
-                    marker=mark.marker, elinewidth=0.8, capsize=2)  # fmt: skip
+                    marker=mark.marker, markersize=mark.size, linewidth=mark.width,
+                    elinewidth=0.8, capsize=2)  # fmt: skip
     ax.set_xscale("log")
     ax.set_xticks(sorted(set(rows.horizon)), [f"{h:g}" for h in sorted(set(rows.horizon))])
     ax.minorticks_off()
@@ -93,8 +93,8 @@ FIGURE = Figure(
     title="The gain over the horizon",
     needs=("horizons",),
     caption="Mean latency of the baseline over the system's, paired over seeds (geometric mean, 95 % t "
-    "interval of the log ratio); above 1 the system is faster. Past saturation the ratio depends on how long programs "
-    "keep arriving: such a ratio says nothing without its H.",
+    "interval of the log ratio); above 1 the system is faster. Past saturation the ratio depends on how long "
+    "programs keep arriving: such a ratio says nothing without its H.",
     tabulate=tabulate,
     paint=paint,
     lacks=lacks,

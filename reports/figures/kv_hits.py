@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 KEYS = ("model", "workload", "system", "rate")
 OPTIMUM = "infinite cache"
+BEST = "#c9c9c9"
 
 
 def tabulate(data: Data) -> pd.DataFrame:
@@ -27,11 +28,10 @@ def tabulate(data: Data) -> pd.DataFrame:
     return table[np.isfinite(table["value"].astype(float))].reset_index(drop=True)
 
 
-def paint(data: Data) -> Canvas:
+def paint(_: Data, table: pd.DataFrame) -> Canvas:
     """Rows are models, columns are workloads."""
     from matplotlib.lines import Line2D
 
-    table = tabulate(data)
     models, workloads = distinct(table, "model"), distinct(table, "workload")
     systems = theme.marks(table.system)
     fig, axes = theme.panels(len(models), len(workloads))
@@ -39,8 +39,8 @@ def paint(data: Data) -> Canvas:
         for j, workload in enumerate(workloads):
             here = table[(table.model == model) & (table.workload == workload)]
             _panel(axes[i, j], here, systems)
-            axes[i, j].set_title(f"{workload}, {model}")
-    best = Line2D([], [], color="black", linewidth=2.2, linestyle=(0, (1, 1)))
+            theme.name_panel(axes[i, j], workload, model)
+    best = Line2D([], [], color=BEST, linewidth=5)
     theme.legend(fig, systems, [(best, OPTIMUM)])
     return fig
 
@@ -55,12 +55,13 @@ def _panel(ax: Any, rows: pd.DataFrame, systems: dict[str, theme.Mark]) -> None:
     ends = (
         best if len(best) > 1 else pd.Series([best.iloc[0]] * 2, [0.9 * best.index[0], 1.1 * best.index[0]])
     )
-    ax.plot(ends.index, 100 * ends, color="black", linewidth=2.2, linestyle=(0, (1, 1)), zorder=1)
+    ax.plot(ends.index, 100 * ends, color=BEST, linewidth=5, zorder=1)
     for system, mark in systems.items():
         line = rows[rows.system == system].sort_values("rate")
         error = np.nan_to_num(np.vstack([line["value"] - line.low, line.high - line["value"]]).astype(float))
         ax.errorbar(line.rate, 100 * line["value"], yerr=100 * error, color=mark.color, linestyle=mark.dash,
-                    marker=mark.marker, elinewidth=0.8, capsize=2)  # fmt: skip
+                    marker=mark.marker, markersize=mark.size, linewidth=mark.width,
+                    elinewidth=0.8, capsize=2)  # fmt: skip
     ax.set_ylim(0, 103)
     ax.set_xlabel("arrival rate (programs/s)" if rated else "run (no arrival rate)")
     ax.set_ylabel("prefix hits (% of prompt tokens)")
@@ -71,7 +72,7 @@ FIGURE = Figure(
     title="Prefix-cache hits against an infinite cache",
     needs=("hits",),
     caption="Prompt tokens found in the prefix cache at calls' first admissions, over prompt tokens of the "
-    "admitted calls; means over seeds with 95 % t intervals. Dotted: a cache that never evicts, from a dry "
+    "admitted calls; means over seeds with 95 % t intervals. Grey: a cache that never evicts, from a dry "
     "run of the same programs.",
     tabulate=tabulate,
     paint=paint,

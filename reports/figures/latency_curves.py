@@ -21,11 +21,11 @@ def tabulate(data: Data) -> pd.DataFrame:
     return curves.curve_table(data["points"], COLUMNS, paper is not None and not paper.empty)
 
 
-def paint(data: Data) -> Canvas:
+def paint(data: Data, table: pd.DataFrame) -> Canvas:
     """Rows are models, columns are workloads."""
     claims = data.get("claims")
     some = claims if claims is not None and len(claims) else None
-    return curves.paint(tabulate(data), "{} latency (s/token)", some, data.get("paper_axes"))
+    return curves.paint(table, "{} latency (s/token)", some, data.get("paper_axes"))
 
 
 FIGURE = Figure(

@@ -45,18 +45,17 @@ def front(throughput: list[float], latency: list[float]) -> list[bool]:
     ]  # fmt: skip
 
 
-def paint(data: Data) -> Canvas:
+def paint(_: Data, table: pd.DataFrame) -> Canvas:
     """Rows are models, columns are workloads; latency is logarithmic, it spans decades past saturation."""
     from matplotlib.lines import Line2D
 
-    table = tabulate(data)
     models, workloads = distinct(table, "model"), distinct(table, "workload")
     systems = theme.marks(table.system)
     fig, axes = theme.panels(len(models), len(workloads), share_y=False)
     for i, model in enumerate(models):
         for j, workload in enumerate(workloads):
             here = table[(table.model == model) & (table.workload == workload)]
-            _panel(axes[i, j], here, systems, f"{workload}, {model}")
+            _panel(axes[i, j], here, systems, (workload, model))
     notes: list[tuple[Any, str]] = [(Line2D([], [], color="#c0c0c0", linewidth=4), "Pareto front")]
     if (table.sustained < 0.5).any():
         hollow = Line2D([], [], color=theme.GREY, linestyle="none", marker="o", markerfacecolor="white")
@@ -65,7 +64,7 @@ def paint(data: Data) -> Canvas:
     return fig
 
 
-def _panel(ax: Any, rows: pd.DataFrame, systems: dict[str, theme.Mark], title: str) -> None:
+def _panel(ax: Any, rows: pd.DataFrame, systems: dict[str, theme.Mark], title: tuple[str, str]) -> None:
     if rows.empty:
         ax.set_axis_off()
         return
@@ -75,7 +74,8 @@ def _panel(ax: Any, rows: pd.DataFrame, systems: dict[str, theme.Mark], title: s
     for system, mark in systems.items():
         line = rows[rows.system == system]
         line = line.sort_values(["rate", "throughput_value"])
-        ax.plot(line.throughput_value, line["value"], color=mark.color, linestyle=mark.dash, zorder=2)
+        ax.plot(line.throughput_value, line["value"], color=mark.color, linestyle=mark.dash,
+                linewidth=mark.width, zorder=2)  # fmt: skip
         x = np.nan_to_num(
             np.vstack(
                 [line.throughput_value - line.throughput_low, line.throughput_high - line.throughput_value]
@@ -88,10 +88,12 @@ def _panel(ax: Any, rows: pd.DataFrame, systems: dict[str, theme.Mark], title: s
         for full in (True, False):
             part = line[(line.sustained >= 0.5) == full]
             ax.plot(part.throughput_value, part["value"], linestyle="none", marker=mark.marker,
-                    color=mark.color, markerfacecolor=mark.color if full else "white", zorder=3)  # fmt: skip
+                    color=mark.color, markersize=mark.size,
+                    markerfacecolor=mark.color if full else "white", zorder=3)  # fmt: skip
     ax.set_yscale("log")
+    theme.plain_numbers(ax.yaxis)
     ax.set_xlim(left=0)
-    ax.set_title(title)
+    theme.name_panel(ax, *title)
     ax.set_xlabel("throughput in [.2 H, H] (programs/s)")
     ax.set_ylabel("mean latency (s/token)")
 

@@ -43,9 +43,8 @@ def tabulate(data: Data) -> pd.DataFrame:
     return table.drop(columns="place").reset_index(drop=True)
 
 
-def paint(data: Data) -> Canvas:
+def paint(_: Data, table: pd.DataFrame) -> Canvas:
     """One panel per workload; a row per value of a knob, the default at the line."""
-    table = tabulate(data)
     workloads = distinct(table, "workload")
     most = max(len(part) for _, part in table.groupby("workload"))
     fig, axes = theme.panels(1, len(workloads), share_y=False, size=(3.4, ROW * most + 0.8))
@@ -69,7 +68,7 @@ def _panel(ax: Any, rows: pd.DataFrame) -> None:
     ax.set_yticks(y, names)
     ax.tick_params(axis="y", length=0, labelsize=6.5)
     ax.set_ylim(y.max() + 0.7, y.min() - 0.7)
-    ax.set_xlabel("mean latency / at the default (ratio of s/token)")
+    ax.set_xlabel("latency / latency at default (ratio)")
 
 
 FIGURE = Figure(
@@ -77,8 +76,8 @@ FIGURE = Figure(
     title="Which constant decides what",
     needs=("sensitivity",),
     caption="Mean latency with one knob changed at a time over the latency at the default (hollow mark, "
-    "black line), paired over seeds, with its 95 % interval; knobs with the largest effect first. Right of the "
-    "line is slower.",
+    "black line), paired over seeds, with its 95 % interval; knobs with the largest effect first. Right of "
+    "the line is slower.",
     tabulate=tabulate,
     paint=paint,
 )

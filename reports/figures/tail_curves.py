@@ -20,9 +20,9 @@ def tabulate(data: Data) -> pd.DataFrame:
     return curves.curve_table(data["points"], COLUMNS, paper=False)
 
 
-def paint(data: Data) -> Canvas:
+def paint(_: Data, table: pd.DataFrame) -> Canvas:
     """Rows are models and percentiles, columns are workloads."""
-    return curves.paint(tabulate(data), "{} latency (s/token)", None, None)
+    return curves.paint(table, "{} latency (s/token)", None, None)
 
 
 FIGURE = Figure(

@@ -43,9 +43,8 @@ def tabulate(data: Data) -> pd.DataFrame:
     return rows.assign(total_s=rows[there].sum(axis=1), drawn=drawn)
 
 
-def paint(data: Data) -> Canvas:
+def paint(_: Data, table: pd.DataFrame) -> Canvas:
     """Columns are workloads (and models), rows the two readings; a bar per system and rate."""
-    table = tabulate(data)
     table = table[table.drawn]
     sets = list(dict.fromkeys(zip(table.workload, table.model, strict=True)))
     paths = distinct(table, "path")
@@ -55,7 +54,7 @@ def paint(data: Data) -> Canvas:
         for j, (workload, model) in enumerate(sets):
             here = table[(table.workload == workload) & (table.model == model) & (table.path == path)]
             _panel(axes[i, j], here)
-            axes[i, j].set_title(f"{workload}, {model}: {path}")
+            theme.name_panel(axes[i, j], workload, model, path)
     _legend(fig, [c for c in PARTS if c in table and table[c].fillna(0.0).any()])
     return fig
 
@@ -73,6 +72,7 @@ def _panel(ax: Any, rows: pd.DataFrame) -> None:
                 y, width, left=left, height=0.8, color=color, hatch=hatch, edgecolor="#222222", linewidth=0.4
             )
             left = left + width
+    ax.set_xlim(0, 1.04 * float(rows.total_s.max()) or 1.0)
     ax.set_yticks(
         y, [f"{s}  {r:g}/s" if np.isfinite(r) else s for s, r in zip(rows.system, rows.rate, strict=True)]
     )
@@ -97,7 +97,7 @@ FIGURE = Figure(
     needs=("split",),
     caption="Means per finished program, seeds averaged. All calls: sums over a program's calls, concurrent "
     "ones too, so bars may exceed the response time. Critical path: the chain of calls, tools and people "
-    "that decided the program's end, which sums to its response. Re-prefill and swap are what preemption costs.",
+    "that decided the program's end, which sums to its response. Re-prefill and swap: what preemption costs.",
     tabulate=tabulate,
     paint=paint,
 )

@@ -15,5 +15,5 @@ FIGURE = Figure(
     "execution. Horizontal bars: the bin. Vertical bars: 95 % t intervals over seeds. A line that falls to "
     "the right makes short calls wait for long ones.",
     tabulate=partial(bins.tabulate, name="bins_calls"),
-    paint=partial(bins.paint, name="bins_calls", label="decode steps of the call"),
+    paint=partial(bins.paint, label="decode steps of the call"),
 )

@@ -15,5 +15,5 @@ FIGURE = Figure(
     "sum of execution, both over all calls. Horizontal bars: the bin. Vertical bars: 95 % t intervals over "
     "seeds.",
     tabulate=partial(bins.tabulate, name="bins_programs"),
-    paint=partial(bins.paint, name="bins_programs", label="calls of the program"),
+    paint=partial(bins.paint, label="calls of the program"),
 )
