@@ -163,8 +163,7 @@ def _unmade(slot: str, name: str) -> Capability:
     """Gates and retention are the engines' own, or not here."""
     if name == DEFAULTS[slot]:
         return Capability(slot, name)
-    what = "gates" if slot == "gate" else "retention policies"
-    return Capability(slot, name, IMPOSSIBLE, f"no such {slot} is here yet ({what} are to come)")
+    return Capability(slot, name, IMPOSSIBLE, f"no such {slot} is here yet")
 
 
 def _option(name: str, value: Knob, limits: Sequence[_Limit]) -> Capability:

@@ -1,0 +1,72 @@
+"""Every system of the catalog on every workload: it runs, or exits 6 and says what is missing."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from bench.cli.main import app
+from bench.config import ENGINES
+from systems.capabilities import IMPOSSIBLE, capabilities, check, status
+from systems.catalog import load_system, system_names
+from workloads.load import workload_names
+
+BUSY = ["--knob", "engine.max_num_seqs=8", "--knob", "engine.kv_blocks=9000", "--replicas", "2"]
+
+
+def invoke(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def run(out, system, workload, *words):
+    return invoke("run", "--system", system, "--workload", workload, "-n", 4, "--out", out, "--json", *words)
+
+
+def possible(system, engine="sim"):
+    return status(capabilities(load_system(system), engine)) != IMPOSSIBLE
+
+
+@pytest.mark.parametrize("system", [name for name in system_names() if possible(name)])
+@pytest.mark.parametrize("workload", workload_names())
+def test_a_system_serves_a_workload(tmp_path, system, workload):
+    got = run(tmp_path, system, workload, *BUSY)
+    assert got.exit_code == 0, got.output
+    found = json.loads(got.stdout)
+    assert found["system"] == system
+    assert found["metrics"]["program.response.mean"]["value"] > 0
+
+
+@pytest.mark.parametrize("system", [name for name in system_names() if not possible(name)])
+def test_a_system_without_its_gate_or_retention_exits_6(tmp_path, system):
+    got = run(tmp_path, system, "chatbot")
+    assert got.exit_code == 6
+    assert got.stderr.count("\n") == 1
+    assert "no such" in got.stderr
+    assert system in got.stderr
+
+
+@pytest.mark.parametrize("system", [name for name in system_names() if not possible(name, "vllm-virtual")])
+def test_vllm_is_refused_what_it_cannot_do_before_it_is_looked_for(tmp_path, system):
+    got = run(tmp_path, system, "chatbot", "--engine", "vllm-virtual")
+    assert got.exit_code == 6
+    assert f"system {system} cannot run on engine vllm-virtual" in got.stderr
+
+
+def test_the_lists_mark_what_cannot_run():
+    matrix = {row["name"]: row for row in json.loads(invoke("ls", "capabilities", "--json").output)}
+    assert sorted(matrix) == system_names()
+    assert matrix["vllm-opt"]["vllm-virtual"] == "exact"
+    assert matrix["mlfq"]["vllm-virtual"] == "swap -> recompute"
+    assert matrix["vllm-base"]["vllm-virtual"] == "no: chunked_prefill false"
+    marks = {row["name"]: row["engines"] for row in json.loads(invoke("ls", "systems", "--json").output)}
+    assert marks["vllm-opt"] == "all"
+    assert marks["mlfq"] == "sim, reference, vllm-virtual (swap -> recompute)"
+    assert marks["lpm"] == "sim, reference"
+    assert marks["thunderagent"] == "none yet (no: gate thunderagent)"
+    assert set(ENGINES) <= set(matrix["atlas"])
+
+
+@pytest.mark.parametrize("system", ["mlfq", "autellix", "srpt"])
+def test_a_fallback_is_not_exact(system):
+    (fallback,) = check(load_system(system), "vllm-virtual")
+    assert (fallback.option, fallback.used) == ("preemption", "recompute")
