@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from systems.catalog import scheduler_names
+from systems.catalog import load_system, scheduler_names
 from systems.engines.reference import ReferenceEngine
 from systems.engines.sim import SimEngine
 from systems.engines.vllm_virtual import ROOT, EngineUnavailable, VllmVirtualEngine, vllm_python
@@ -26,7 +26,7 @@ from vocabulary import INF, Body, Call, EngineConfig, Snapshot
 pytestmark = pytest.mark.live
 
 SEEDS = range(20)
-SCHEDULERS = scheduler_names()
+SCHEDULERS = [n for n in scheduler_names() if not load_system("vllm-opt", scheduler=n).reads_cache]
 
 
 class Pool:
