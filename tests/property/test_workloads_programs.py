@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from vocabulary import BLOCK
@@ -83,6 +83,7 @@ def described(dag):
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(plans, min_size=1, max_size=3))
+@example([[("spawn", [("cancel",), ("cancel",)]), ("spawn", [])]])  # one branch cancels a later one
 def test_export_and_replay_are_exact(made):
     dags = dry_runs(spec_of(plan, i) for i, plan in enumerate(made))
     with tempfile.TemporaryDirectory() as folder:

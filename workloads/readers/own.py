@@ -85,6 +85,7 @@ class _Decoder:
     def __init__(self) -> None:
         self.calls: dict[CallId, CallOp] = {}
         self.tasks: set[int] = set()
+        self.cancelled: list[tuple[int, Fields]] = []
         self.named: list[tuple[CallId, str]] = []
 
     def program(self, value: object, where: str) -> Script:
@@ -93,6 +94,9 @@ class _Decoder:
         for parent, place in self.named:
             if parent not in self.calls:
                 raise WorkloadError(f"{place}.parents: {list(parent)} is no call of the program")
+        for task, row in self.cancelled:
+            if task not in self.tasks:
+                raise row.wrong("cancel", "the task number of a spawn of the program")
         return script
 
     def script(self, value: object, where: str) -> Script:
@@ -167,8 +171,8 @@ class _Decoder:
 
     def _cancel(self, row: Fields) -> CancelOp:
         task = row.integer("cancel")
-        if task not in self.tasks:
-            raise row.wrong("cancel", "the task number of an earlier spawn")
+        # One branch may cancel what another starts: further down in the file, but earlier in time.
+        self.cancelled.append((task, row))
         return CancelOp(task)
 
     def _timeout(self, row: Fields) -> TimeoutOp:

@@ -62,7 +62,7 @@ def test_unknown_fields_are_ignored_and_missing_ones_defaulted(tmp_path):
         ({"do": [{**CALL, "from": ["", 9]}]}, r"from: expected an earlier call"),
         ({"do": [CALL, {**CALL, "call": ["", 1], "from": ["", 0], "keep": 9}]}, r"keep: expected at most 8"),
         ({"do": [{"tool": "x", "s": -1}]}, r"do\[0\].s: expected a number of seconds"),
-        ({"do": [{"cancel": 0}]}, "the task number of an earlier spawn"),
+        ({"do": [{"cancel": 0}]}, "the task number of a spawn of the program"),
         ({"do": [CALL], "arrival": "now"}, "p.jsonl:2.arrival: expected a number of seconds"),
     ],
 )
