@@ -1,10 +1,12 @@
-"""Recount the simulated engine's blocks from its tree, its queue and its running calls."""
+"""Recount the simulated engine's blocks from its tree, its queue and its calls, and its host memory."""
 
 from __future__ import annotations
 
 from collections import Counter
 
+from systems.engines.options import OptionEngine
 from systems.engines.radix import RadixKV, Run
+from systems.engines.request import HELD
 from systems.engines.sim import SimEngine
 from vocabulary import blocks_for
 
@@ -52,7 +54,8 @@ def held_by(request: object) -> list[Run]:
 def recount(engine: SimEngine) -> None:
     """Raises AssertionError if a block is lost, counted twice or shared wrongly."""
     kv = engine.kv
-    users = Counter(id(run) for request in engine.running.values() for run in held_by(request))
+    holders = [*engine.running.values(), *(r for r in engine.calls.values() if r.state == HELD)]
+    users = Counter(id(run) for request in holders for run in held_by(request))
     runs = in_tree(kv)
     assert all(run.refs == users[id(run)] for run in runs), "a user count is wrong"
     assert len(users.keys() - {id(run) for run in runs}) == 0, "a call holds an evicted run"
@@ -60,13 +63,24 @@ def recount(engine: SimEngine) -> None:
     assert {id(run) for run in queue} == {id(run) for run in runs if not run.refs}, "idle and not queued"
     assert kv.idle == sum(run.n for run in queue), "idle blocks miscounted"
     private = 0
-    for request in engine.running.values():
+    for request in holders:
         tokens = request.tokens + engine.g - request.g0 - 1 if request.decoding else request.computed
         private += blocks_for(tokens) - (request.tree if kv.caching else 0)
     shared = sum(run.n for run in runs if run.refs)
     assert kv.plain + kv.idle + shared + private == kv.total, "a block is lost or in two places"
     if kv.caching:
-        for request in engine.running.values():
+        for request in holders:
             assert request.tree == sum(run.n for run in held_by(request)), (
                 "a call holds other blocks than it cached"
             )
+    if isinstance(engine, OptionEngine):
+        recount_host(engine)
+
+
+def recount_host(engine: OptionEngine) -> None:
+    """Raises AssertionError if a copy or a block of the tier is lost."""
+    host = engine.host
+    assert host.used == sum(blocks_for(request.copy) for request in engine.calls.values()), "a copy is lost"
+    assert host.used + len(host.tier) <= host.room, "more blocks than host memory has"
+    assert host.entered == host.fetched + len(host.tier) + host.dropped, "a block of the tier is lost"
+    assert all(not request.copy for request in engine.running.values()), "a running call has a copy"

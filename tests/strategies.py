@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from random import Random
 
 from hypothesis import strategies as st
 
@@ -15,8 +16,9 @@ from systems.process_table import ProcessTable
 from systems.protocols import CacheView
 from systems.schedulers.accounts import Accounts
 from tests.latency_models import BlockTransfer, ConstantLatency, LinearLatency
+from tests.live.seeded import scenario
 from tests.scenarios import Ask, Chain, Fork, Scenario, Script
-from vocabulary import INF, Call, EngineConfig, Slot, Snapshot, Usage, blocks_for
+from vocabulary import INF, Call, EngineConfig, Slot, Snapshot, Usage, blocks_for, on_grid
 
 
 @dataclass(frozen=True)
@@ -205,3 +207,19 @@ def optional_scenarios(draw: st.DrawFn, names: tuple[str, ...] = tuple(OPTIONS))
         names = tuple(draw(st.lists(st.sampled_from(names), min_size=1, max_size=4, unique=True)))
     changes = {field: draw(values) for name in names for field, values in OPTIONS[name].items()}
     return replace(case, config=replace(case.config, **changes), transfer=draw(_TRANSFERS))
+
+
+def seeded_options(seed: int) -> Scenario:
+    """The seeded scenario, larger than the generated ones, under seeded options."""
+    rng, case = Random(f"options {seed}"), scenario(seed, engines=1 + seed % 3)
+    config = replace(
+        case.config,
+        chunked_prefill=rng.random() < 0.5,
+        schedule_every=rng.choice([1, 1, 2, 4, 9]),
+        preemption=rng.choice(["recompute", "swap", "swap", "hold"]),
+        host_tier=case.config.prefix_cache and rng.random() < 0.5,
+        host_blocks=rng.choice([0, 4, 16, 60, 1000]),
+        record_steps=rng.random() < 0.3,
+    )
+    transfer = BlockTransfer(on_grid(0.4e-3), on_grid(rng.choice([0.0, 0.01])))
+    return replace(case, config=config, transfer=transfer)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,11 +14,9 @@ from systems.engines.reference import ReferenceEngine
 from systems.engines.sim import SimEngine
 from systems.process_table import ProcessTable
 from systems.protocols import Scheduler
-from tests.latency_models import BlockTransfer
-from tests.live.seeded import scenario, scheduler, system
+from tests.live.seeded import scheduler, system
 from tests.scenarios import EngineMaker, Outcome, Scenario, play
-from tests.strategies import OPTIONS, LadderKnobs, ladder, ladders, optional_scenarios, peek
-from vocabulary import on_grid
+from tests.strategies import OPTIONS, LadderKnobs, ladder, ladders, optional_scenarios, peek, seeded_options
 
 Schedulers = Callable[[ProcessTable], Scheduler]
 CHECKED = HealthCheck.too_slow, HealthCheck.data_too_large
@@ -45,20 +42,20 @@ def jumping(case: Scenario, jumps: bool) -> Scenario:
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-@settings(max_examples=40, deadline=None, suppress_health_check=CHECKED)
+@settings(max_examples=25, deadline=None, suppress_health_check=CHECKED)
 @given(data=st.data(), knobs=ladders(), jumps=st.booleans(), stride=st.sampled_from(["far", "single"]))
 def test_one_option(option: str, data: st.DataObject, knobs: LadderKnobs, jumps: bool, stride: str) -> None:
     case = data.draw(optional_scenarios((option,)))
     assert_same(jumping(case, jumps), ladder(knobs), stride=stride)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=CHECKED)
+@settings(max_examples=60, deadline=None, suppress_health_check=CHECKED)
 @given(optional_scenarios(), ladders(), st.booleans())
 def test_any_mixture_of_options(case: Scenario, knobs: LadderKnobs, jumps: bool) -> None:
     assert_same(jumping(case, jumps), ladder(knobs))
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=CHECKED)
+@settings(max_examples=20, deadline=None, suppress_health_check=CHECKED)
 @given(optional_scenarios(), ladders(), st.booleans())
 def test_a_scheduler_that_reads_the_cache(case: Scenario, knobs: LadderKnobs, jumps: bool) -> None:
     assert_same(jumping(case, jumps), peek(knobs))
@@ -67,35 +64,18 @@ def test_a_scheduler_that_reads_the_cache(case: Scenario, knobs: LadderKnobs, ju
 # Every scheduler of the catalog, on larger seeded workloads
 
 
-def optional(seed: int) -> Scenario:
-    """The seeded scenario under seeded options."""
-    rng, case = Random(f"options {seed}"), scenario(seed, engines=1 + seed % 3)
-    config = replace(
-        case.config,
-        chunked_prefill=rng.random() < 0.5,
-        schedule_every=rng.choice([1, 1, 2, 4, 9]),
-        preemption=rng.choice(["recompute", "swap", "swap", "hold"]),
-        host_tier=case.config.prefix_cache and rng.random() < 0.5,
-        host_blocks=rng.choice([0, 4, 16, 60, 1000]),
-        record_steps=rng.random() < 0.3,
-    )
-    return replace(
-        case, config=config, transfer=BlockTransfer(on_grid(0.4e-3), on_grid(rng.choice([0, 0.01])))
-    )
-
-
 @pytest.mark.parametrize("name", scheduler_names())
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_seeded_workloads(name: str, seed: int) -> None:
     seed += 1000 + 4 * scheduler_names().index(name)
-    assert_same(optional(seed), scheduler(name, seed), system(name, seed).rule)
+    assert_same(seeded_options(seed), scheduler(name, seed), system(name, seed).rule)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", scheduler_names())
 def test_many_seeded_workloads(name: str) -> None:
     for seed in range(2000, 2300):
-        assert_same(optional(seed), scheduler(name, seed), system(name, seed).rule)
+        assert_same(seeded_options(seed), scheduler(name, seed), system(name, seed).rule)
 
 
 @pytest.mark.slow
