@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from bench.cli import compare, ls, reproduce, run, show, sweep, trace, version
+from bench.cli import compare, ls, report, reproduce, run, show, sweep, trace, version
 from bench.cli.common import stdout_is_full
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.command("ls")(ls.ls)
 app.command("show")(show.show)
 app.command("reproduce")(reproduce.reproduce)
 app.command("compare")(compare.compare)
+app.command("report")(report.report)
 app.command("version")(version.version)
 app.add_typer(trace.app, name="trace")
 

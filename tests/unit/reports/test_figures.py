@@ -1,0 +1,196 @@
+"""Every figure, found by scanning, held to the same contract."""
+
+import math
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import matplotlib.colors
+import numpy as np
+import pandas as pd
+import pytest
+
+import reports.figures
+from bench.stats import t_interval
+from reports import theme
+from reports.curves import curve_table, some
+from reports.figure import EMPTY, UNMARKED, badge, figures, render
+from reports.figures.pareto import front
+from reports.seeds import interval, ratio_interval
+from tests.unit.reports import frames
+
+FIGURES = figures()
+ALL = frames.everything()
+SMALL = ALL | {
+    "points": frames.points({"chatbot:v3_split": 2.5, "mixed": 0.5}, {"llama-3.1-8b": 1.0}),
+    "claims": frames.claims({"chatbot:v3_split": 2.5}, {"llama-3.1-8b": 1.0}),
+}
+UNITS = ("programs/s", "s/token", "(s)", "%", "ratio", "/ exec", "steps", "calls of")
+PLACES = ("workload", "model", "system", "rate", "seed", "badge")
+
+
+@pytest.fixture(scope="module", params=sorted(FIGURES))
+def figure(request):
+    return FIGURES[request.param]
+
+
+@pytest.fixture(scope="module")
+def drawn(figure):
+    return figure.draw(SMALL)
+
+
+def panels(drawn):
+    return [ax for ax in drawn.axes if ax.axison]
+
+
+def texts(drawn):
+    return [t.get_text() for t in drawn.texts]
+
+
+def test_figures_are_named_as_their_files():
+    folder = Path(reports.figures.__file__).parent
+    assert set(FIGURES) == {path.stem for path in folder.glob("*.py")} - {"__init__"}
+
+
+def test_it_says_what_it_needs_and_how_to_read_it(figure):
+    assert figure.needs
+    assert set(figure.needs + figure.uses) <= set(ALL)
+    assert len(figure.caption) > 100
+    assert figure.title
+
+
+def test_axes_have_labels_with_units(drawn):
+    assert panels(drawn)
+    for ax in panels(drawn):
+        words = f"{ax.get_xlabel()} {ax.get_ylabel()}"
+        assert ax.get_xlabel()
+        assert any(unit in words for unit in UNITS), words
+
+
+def test_it_is_stamped_as_simulated(drawn):
+    assert any(text.startswith("SIMULATED") for text in texts(drawn))
+
+
+def test_its_bytes_are_the_same_every_time_and_it_loads_nothing(figure):
+    first, again = render(figure, SMALL), render(figure, SMALL)
+    assert (first.svg, first.png, first.csv) == (again.svg, again.png, again.csv)
+    assert first.png.startswith(b"\x89PNG")
+    root = ET.fromstring(first.svg)
+    names = {"href", "{http://www.w3.org/1999/xlink}href"}
+    links = [e.attrib[name] for e in root.iter() for name in names & set(e.attrib)]
+    assert all(link.startswith("#") for link in links)
+    assert len(first.csv.splitlines()) == len(figure.table(SMALL)) + 1
+
+
+def test_without_data_it_says_why(figure):
+    for data in ({}, {name: frame.iloc[:0] for name, frame in ALL.items()}):
+        assert figure.missing(data)
+        assert figure.table(data).empty
+        assert any("nothing to draw" in text for text in texts(figure.draw(data)))
+
+
+def test_one_row_and_nothing_finite_do_not_break_it(figure):
+    one = {name: frame.iloc[:1] for name, frame in ALL.items()}
+    empty = {
+        name: frame.assign(**{c: math.nan for c in frame.select_dtypes("number") if c not in PLACES})
+        for name, frame in ALL.items()
+    }
+    assert figure.draw(one).get_figwidth() > 0
+    blank = figure.draw(empty)
+    assert any(EMPTY in text for text in texts(blank))
+    some_nan = {name: frame.copy() for name, frame in SMALL.items()}
+    for frame in some_nan.values():
+        numbers = [c for c in frame.select_dtypes("number") if c not in PLACES]
+        frame.loc[frame.index[::7], numbers] = math.nan
+    render(figure, some_nan)
+
+
+def test_systems_differ_by_marker_and_by_line_style():
+    names = [*theme.MARKS, *(f"own{k}" for k in range(len(theme.SPARE)))]
+    found = theme.marks(names).values()
+    assert len({m.marker for m in found}) == len(names)
+    assert len({m.dash for m in found}) == len(names)
+    sizes = [m.size for m in found]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_the_papers_systems_differ_in_grey():
+    greys = [
+        float(np.dot(matplotlib.colors.to_rgb(theme.MARKS[s].color), (0.2126, 0.7152, 0.0722)))
+        for s in ("vllm-base", "vllm-opt", "mlfq", "autellix")
+    ]
+    assert min(abs(a - b) for i, a in enumerate(greys) for b in greys[:i]) > 0.02
+
+
+def test_a_system_looks_the_same_in_every_company():
+    assert theme.marks(["mlfq"])["mlfq"].marker == theme.marks(theme.MARKS)["mlfq"].marker
+    assert list(theme.marks(["zzz", "srpt", "vllm-base"])) == ["vllm-base", "srpt", "zzz"]
+
+
+def test_intervals_are_those_of_the_rest_of_the_project():
+    for values in ([1.0, 2.0, 4.5], [3.0], [0.1, 0.1]):
+        expected = t_interval(values)
+        assert interval(values) == pytest.approx((expected.value, expected.low, expected.high), nan_ok=True)
+    assert math.isnan(interval([1.0, math.nan])[0])
+    assert ratio_interval([2.0, 8.0])[0] == pytest.approx(4.0)
+    assert math.isnan(ratio_interval([1.0, 0.0])[0])
+
+
+def curve(values, sustainable=True, rates=(1.0, 2.0, 3.0), **more):
+    rows = [
+        {"model": "m", "workload": "w", "system": "mlfq", "rate": r, "seed": s, "multiple": r / 2,
+         "sustainable": sustainable, "transient.mean_of_ratios": v, "transient.p95": v, "transient.p99": v,
+         "badge": "SIMULATED"} | more
+        for r, v in zip(rates, values, strict=True)
+        for s in (1, 2)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def lines_of(ax, marker):
+    return [line for line in ax.lines if line.get_marker() == marker and len(line.get_xdata())]
+
+
+def test_points_that_are_not_sustained_are_hollow_and_those_beyond_the_axis_arrows():
+    paper = pd.DataFrame([{"workload": "w", "model": "m", "low": 0.0, "high": 2.0}])
+    data = {"points": pd.concat([curve([0.1, 0.3, 9.0], True), curve([0.2, 0.6, 3.0], False, system="srpt")])}
+    (ax,) = panels(FIGURES["latency_curves"].draw(data | {"paper_axes": paper}))
+    assert ax.get_ylim() == (0, 1.0)
+    (full,) = lines_of(ax, theme.MARKS["mlfq"].marker)
+    (hollow,) = lines_of(ax, theme.MARKS["srpt"].marker)
+    assert list(full.get_ydata()) == [0.1, 0.3]
+    assert full.get_markerfacecolor() != "white"
+    assert hollow.get_markerfacecolor() == "white"
+    arrows = [t for t in ax.texts if t.arrow_patch is not None]
+    assert len(arrows) == 2
+    table = FIGURES["latency_curves"].table(data)
+    assert sorted(table["value"])[-2:] == [3.0, 9.0]
+
+
+def test_stated_ratios_stand_beside_ours():
+    drawn = FIGURES["latency_curves"].draw(SMALL)
+    below = [t.get_text() for ax in panels(drawn) for t in ax.texts if "paper" in t.get_text()]
+    assert "rate over vllm-base: paper 8, here 4.80 [4.32, 5.28]  ✗ | n/a" in below[0]
+
+
+def test_a_seed_without_a_percentile_leaves_the_point_out():
+    points = curve([0.1, 0.2, 0.3])
+    points.loc[(points.rate == 2.0) & (points.seed == 2), "transient.p95"] = math.nan
+    table = curve_table(points, {"p95": "transient.p95"}, paper=False)
+    assert table.rate.tolist() == [1.0, 3.0]
+    assert table.seeds.tolist() == [2, 2]
+
+
+def test_the_pareto_front():
+    assert front([1, 2, 3, 2], [1, 2, 3, 2.5]) == [True, True, True, False]
+    assert front([1, 1], [1, 1]) == [True, True]
+
+
+def test_some_of_many_rates_hold_both_ends():
+    assert some([3, 1, 2, 2], 2) == [1, 3]
+    assert some([1, 2], 3) == [1, 2]
+
+
+def test_several_set_ups_are_named():
+    assert badge({}) == UNMARKED
+    mixed = pd.DataFrame({"badge": ["SIMULATED a", "measured b"]})
+    assert badge({"points": mixed}).startswith("simulated and measured mixed, 2")
