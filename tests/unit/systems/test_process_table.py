@@ -96,3 +96,19 @@ def test_watchers_hear_of_every_change():
     table.arrive(1, Snapshot(9.0, 0.0, 0.0), 0.0)
     table.forgive(1)
     assert count.heard == 3
+
+
+def test_paths_are_kept_per_call_and_go_with_the_row():
+    table = ProcessTable("max")
+    row = table.arrive(1, NONE, 0.0)
+    assert row.start_of(()) == 0.0
+    table.extend(1, ("", 0), 4.0)
+    table.charge(1, 0.0, Usage(4.0, 1.0, 0.0))
+    table.extend(1, ("0", 0), 9.0)
+    assert row.start_of((("", 0),)) == 4.0
+    assert row.start_of((("", 0), ("0", 0))) == 9.0
+    assert row.start_of((("elsewhere", 0),)) == row.service == 4.0
+    table.extend(2, ("", 0), 4.0)
+    assert 2 not in table
+    table.end(1)
+    assert 1 not in table
