@@ -214,11 +214,12 @@ class Slots:
 
     def first(self) -> Request:
         """``head`` where somebody waits."""
-        order, _, request = self.waiting[0]
-        if request.order is order and request.state == WAITING:
-            return request
-        heappop(self.waiting)
-        return self.first()
+        waiting = self.waiting
+        while True:
+            order, _, request = waiting[0]
+            if request.order is order and request.state == WAITING:
+                return request
+            heappop(waiting)
 
     def pop_head(self) -> tuple[Order, int, Request]:
         """Take the entry ``head`` looked at; the call still counts as waiting."""
