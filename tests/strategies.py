@@ -158,9 +158,11 @@ latencies = st.sampled_from([ConstantLatency(1.0), ConstantLatency(0.25), Linear
 
 
 @st.composite
-def scenarios(draw: st.DrawFn, max_programs: int = 5, max_engines: int = 2) -> Scenario:
-    """Up to ``max_programs`` programs; KV between what the largest call needs and twice that."""
-    programs = tuple(draw(st.lists(scripts, min_size=1, max_size=max_programs)))
+def scenarios(
+    draw: st.DrawFn, max_programs: int = 5, max_engines: int = 2, min_programs: int = 1
+) -> Scenario:
+    """``min_programs`` to ``max_programs`` programs; KV between what the largest call needs and twice that."""
+    programs = tuple(draw(st.lists(scripts, min_size=min_programs, max_size=max_programs)))
     need = max(blocks_for(largest_call(script.chain)) for script in programs)
     seqs = draw(st.sampled_from([1, 2, 3, 4, 8]))
     config = EngineConfig(
@@ -174,9 +176,9 @@ def scenarios(draw: st.DrawFn, max_programs: int = 5, max_engines: int = 2) -> S
 
 
 @st.composite
-def ladders(draw: st.DrawFn) -> LadderKnobs:
+def ladders(draw: st.DrawFn, min_levels: int = 1) -> LadderKnobs:
     """Up to four levels; short quanta above an endless last one."""
-    levels = draw(st.integers(1, 4))
+    levels = draw(st.integers(min_levels, 4))
     unit = draw(st.sampled_from(["step", "s", "token"]))
     quantum = st.sampled_from([0.5, 1.0, 2.0, 5.0, 16.0, INF])
     return LadderKnobs(
@@ -189,23 +191,31 @@ def ladders(draw: st.DrawFn) -> LadderKnobs:
 
 _TRANSFERS = st.sampled_from([None, BlockTransfer(0.25), BlockTransfer(0.125, 0.5)])
 _HOST_BLOCKS = st.sampled_from([0, 1, 2, 4, 7, 100])
+_EVERY = st.sampled_from([2, 3, 5, 16])
 OPTIONS = {
     "whole prompts": {"chunked_prefill": st.just(False)},
-    "every N": {"schedule_every": st.sampled_from([2, 3, 5, 16])},
+    "every N": {"schedule_every": _EVERY},
     "swap": {"preemption": st.just("swap"), "host_blocks": _HOST_BLOCKS},
     "hold": {"preemption": st.just("hold")},
     "tier": {"prefix_cache": st.just(True), "host_tier": st.just(True), "host_blocks": _HOST_BLOCKS},
 }
 """What sets each option of docs/engine-options.md."""
+_MIXTURE = {
+    "prefix_cache": st.just(True),
+    "chunked_prefill": st.booleans(),
+    "schedule_every": st.one_of(st.just(1), _EVERY),
+    "preemption": st.sampled_from(["swap", "hold", "swap", "recompute"]),
+    "host_tier": st.booleans(),
+    "host_blocks": _HOST_BLOCKS,
+}
 
 
 @st.composite
-def optional_scenarios(draw: st.DrawFn, names: tuple[str, ...] = tuple(OPTIONS)) -> Scenario:
-    """A scenario under the options named; under a mixture of them where all are."""
-    case = draw(scenarios())
-    if names == tuple(OPTIONS):
-        names = tuple(draw(st.lists(st.sampled_from(names), min_size=1, max_size=4, unique=True)))
-    changes = {field: draw(values) for name in names for field, values in OPTIONS[name].items()}
+def optional_scenarios(draw: st.DrawFn, option: str | None = None) -> Scenario:
+    """A scenario under one of OPTIONS, or under a mixture of them; three programs at least."""
+    case = draw(scenarios(min_programs=3))
+    values = _MIXTURE if option is None else OPTIONS[option]
+    changes = {field: draw(value) for field, value in values.items()}
     return replace(case, config=replace(case.config, **changes), transfer=draw(_TRANSFERS))
 
 

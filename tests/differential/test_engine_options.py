@@ -43,20 +43,25 @@ def jumping(case: Scenario, jumps: bool) -> Scenario:
 
 @pytest.mark.parametrize("option", OPTIONS)
 @settings(max_examples=25, deadline=None, suppress_health_check=CHECKED)
-@given(data=st.data(), knobs=ladders(), jumps=st.booleans(), stride=st.sampled_from(["far", "single"]))
+@given(
+    data=st.data(),
+    knobs=ladders(min_levels=2),
+    jumps=st.booleans(),
+    stride=st.sampled_from(["far", "single"]),
+)
 def test_one_option(option: str, data: st.DataObject, knobs: LadderKnobs, jumps: bool, stride: str) -> None:
-    case = data.draw(optional_scenarios((option,)))
+    case = data.draw(optional_scenarios(option))
     assert_same(jumping(case, jumps), ladder(knobs), stride=stride)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=CHECKED)
-@given(optional_scenarios(), ladders(), st.booleans())
+@given(optional_scenarios(), ladders(min_levels=2), st.booleans())
 def test_any_mixture_of_options(case: Scenario, knobs: LadderKnobs, jumps: bool) -> None:
     assert_same(jumping(case, jumps), ladder(knobs))
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=CHECKED)
-@given(optional_scenarios(), ladders(), st.booleans())
+@given(optional_scenarios(), ladders(min_levels=2), st.booleans())
 def test_a_scheduler_that_reads_the_cache(case: Scenario, knobs: LadderKnobs, jumps: bool) -> None:
     assert_same(jumping(case, jumps), peek(knobs))
 
@@ -80,6 +85,6 @@ def test_many_seeded_workloads(name: str) -> None:
 
 @pytest.mark.slow
 @settings(max_examples=3000, deadline=None, suppress_health_check=CHECKED)
-@given(optional_scenarios(), ladders(), st.booleans(), st.sampled_from([ladder, peek]))
+@given(optional_scenarios(), ladders(min_levels=2), st.booleans(), st.sampled_from([ladder, peek]))
 def test_many_mixtures(case: Scenario, knobs: LadderKnobs, jumps: bool, policy: Callable) -> None:
     assert_same(jumping(case, jumps), policy(knobs))

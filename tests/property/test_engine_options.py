@@ -49,7 +49,7 @@ def steps_explain_rows(outcome: Outcome) -> None:
 
 
 @SOME
-@given(optional_scenarios(), ladders(), st.sampled_from([ladder, peek]))
+@given(optional_scenarios(), ladders(min_levels=2), st.sampled_from([ladder, peek]))
 def test_everything_adds_up_at_every_boundary(case: Scenario, knobs: LadderKnobs, policy: type) -> None:
     outcome = play(ReferenceEngine, case, policy(knobs), stride="single", after=lambda e: e.check())
     assert set(outcome.program_end) == set(range(len(case.scripts)))
@@ -61,7 +61,7 @@ def test_everything_adds_up_at_every_boundary(case: Scenario, knobs: LadderKnobs
 
 
 @SOME
-@given(optional_scenarios(), ladders(), st.booleans())
+@given(optional_scenarios(), ladders(min_levels=2), st.booleans())
 def test_sim_loses_no_block(case: Scenario, knobs: LadderKnobs, jumps: bool) -> None:
     case = replace(case, config=replace(case.config, record_steps=not jumps))
     engines: list[SimEngine] = []
@@ -86,7 +86,7 @@ def test_every_scheduler_adds_up(name: str) -> None:
 
 
 @SOME
-@given(optional_scenarios(("whole prompts",)), ladders(), st.sampled_from([1, 3]))
+@given(optional_scenarios("whole prompts"), ladders(min_levels=2), st.sampled_from([1, 3]))
 def test_without_chunks_a_step_prefills_or_decodes(case: Scenario, knobs: LadderKnobs, every: int) -> None:
     case = replace(case, engines=1, config=replace(case.config, schedule_every=every))
     outcome = play(SimEngine, case, ladder(knobs))
@@ -101,7 +101,7 @@ def test_without_chunks_a_step_prefills_or_decodes(case: Scenario, knobs: Ladder
 
 
 @SOME
-@given(optional_scenarios(("swap",)), ladders(), st.booleans())
+@given(optional_scenarios("swap"), ladders(min_levels=2), st.booleans())
 def test_with_room_on_the_host_no_token_is_computed_twice(
     case: Scenario, knobs: LadderKnobs, whole: bool
 ) -> None:
@@ -116,7 +116,7 @@ def test_with_room_on_the_host_no_token_is_computed_twice(
 
 
 @SOME
-@given(optional_scenarios(("hold",)), ladders(), st.booleans())
+@given(optional_scenarios("hold"), ladders(min_levels=2), st.booleans())
 def test_with_room_on_the_gpu_a_held_call_computes_nothing_again(
     case: Scenario, knobs: LadderKnobs, whole: bool
 ) -> None:
