@@ -161,7 +161,7 @@ latencies = st.sampled_from([ConstantLatency(1.0), ConstantLatency(0.25), Linear
 def scenarios(
     draw: st.DrawFn, max_programs: int = 5, max_engines: int = 2, min_programs: int = 1
 ) -> Scenario:
-    """``min_programs`` to ``max_programs`` programs; KV between what the largest call needs and twice that."""
+    """``min_programs`` to ``max_programs`` programs; KV from what the largest call needs to twice that."""
     programs = tuple(draw(st.lists(scripts, min_size=min_programs, max_size=max_programs)))
     need = max(blocks_for(largest_call(script.chain)) for script in programs)
     seqs = draw(st.sampled_from([1, 2, 3, 4, 8]))
