@@ -202,7 +202,7 @@ class Step(NamedTuple):
 
 
 PREEMPTIONS = ("recompute", "swap", "hold")
-"""What happens to a preempted call's KV: dropped, moved to host memory, kept on the GPU while there is room."""
+"""What becomes of a preempted call's KV: dropped, moved to host memory, kept while there is room."""
 
 
 @dataclass(slots=True)

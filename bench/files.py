@@ -17,7 +17,6 @@ from typing import Any
 from bench.errors import MissingError
 
 
-
 class DiskFull(MissingError):
     """No room for a result: other results will not fit either."""
 

@@ -222,18 +222,17 @@ def kv_hits(calls: pd.DataFrame) -> Numbers:
     }
 
 
-def preemptions(calls: pd.DataFrame, decisions: pd.DataFrame) -> Numbers:
+def preemptions(calls: pd.DataFrame, totals: pd.DataFrame) -> Numbers:
     """Preemptions, split into ``displaced`` (by a better level) and ``evicted`` (no KV left),
     demotions and promotions: totals, and preemptions per call and share of calls hit."""
     n = len(calls)
-    rules = decisions.rule.value_counts()
     total = float(calls.preemptions.sum())
     return {
         "total": total,
         "per_call": _ratio(total, n),
         "share_of_calls": _ratio(float((calls.preemptions > 0).sum()), n),
-        "displaced": float(rules.get("displace", 0)),
-        "evicted": float(rules.get("evict", 0)),
+        "displaced": float(totals.displaced.sum()),
+        "evicted": float(totals.evicted.sum()),
         "demotions": float(calls.demotions.sum()),
         "promotions": float(calls.promotions.sum()),
     }

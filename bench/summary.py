@@ -49,7 +49,7 @@ def measure(tables: Tables, context: Context) -> dict[str, Estimate]:
         "wait": metrics.wait_exec(tables.programs),
         "exec": metrics.exec_split(tables.calls),
         "kv": metrics.kv_hits(tables.calls) | {"optimum": context.optimum},
-        "preemptions": metrics.preemptions(tables.calls, tables.decisions),
+        "preemptions": metrics.preemptions(tables.calls, tables.totals),
         "utilisation": metrics.utilisation(tables.totals, window["window_s"], context.kv_blocks),
         "transient": {} if context.closed_loop else windows.transient(tables.programs, horizon),
         "sustained": {} if context.closed_loop else windows.sustained(tables.programs, horizon),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from bench.config import RunConfig
+from bench.config import DECISIONS, RunConfig
 from bench.curves.crossing import Crossing, crossing, next_rate, rate_of_seed
 from bench.curves.spec import Curves, Load, Scale, Variation
 from bench.run import RunResult
@@ -65,7 +65,7 @@ class Study:
         name, _, scheduler = system.partition("/")
         return RunConfig(
             name, load.workload, rate, seed=seed, model=self.model, gpu=self.gpu, scheduler=scheduler or None,
-            knobs=dict(self.knobs), out=self.out, horizon=horizon,
+            knobs={DECISIONS: "false", **self.knobs}, out=self.out, horizon=horizon,
         )  # fmt: skip
 
     def cells(self, wanted: Iterable[tuple[Load, str, float, int]], phase: str) -> list[Point]:

@@ -102,7 +102,7 @@ def test_exec_shares_sum_to_one(run):
 
 def test_preemptions_are_split_by_cause(run):
     tables = run
-    got = metrics.preemptions(tables.calls, tables.decisions)
+    got = metrics.preemptions(tables.calls, tables.totals)
     assert got["total"] == got["displaced"] + got["evicted"] == tables.calls.preemptions.sum()
 
 
