@@ -202,8 +202,8 @@ class ReferenceEngine(EngineState):
             return
         for call, slot in self.scheduler.due(now):
             job = next(job for job in self.waiting if job.call is call)
+            job.row.promotions += slot.level < job.slot.level
             job.take(slot)
-            job.row.promotions += 1
             self.decide(now, job, "promote", slot.key)
 
     def _schedule_running(self, batch: Batch) -> None:

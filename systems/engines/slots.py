@@ -163,8 +163,8 @@ class Slots:
         """Anti-starvation: waiting calls take the slots the policy hands out."""
         for call, slot in self.scheduler.due(self.t):
             request = self.calls[call.seq]
+            request.row.promotions += slot.level < request.slot.level
             self.take_slot(request, slot, self.served(request))
-            request.row.promotions += 1
             self.requeue(request)
             self.note(self.t, request, "promote", slot.key)
 

@@ -64,8 +64,8 @@ class Account:
         self._take(slot)
 
     def promote(self, slot: Slot) -> None:
-        """It starved: wait in ``slot``."""
-        self.row.promotions += 1
+        """It moved while it waited (it starved, or its place in the order changed): wait in ``slot``."""
+        self.row.promotions += slot.level < self.slot.level
         self._take(slot)
 
     def _take(self, slot: Slot) -> None:
