@@ -108,8 +108,7 @@ def render(figure: Figure, data: Data, table: pd.DataFrame | None = None) -> Pic
     table = figure.table(data) if table is None else table
     fig = figure.draw(data, table)
     with theme.style(figure.name):
-        fig.draw_without_rendering()  # lays it out, once for both files
-        fig.set_layout_engine("none")
+        theme.lay_out(fig)
         svg, png = io.BytesIO(), io.BytesIO()
         fig.savefig(svg, format="svg", metadata={"Date": None, "Title": figure.title})
         fig.savefig(png, format="png", metadata={"Software": None})

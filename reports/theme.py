@@ -1,8 +1,8 @@
 """How every figure looks: one mark per system, readable in print, in grey and by colour-blind readers.
 
-Colours are Okabe and Ito's eight, which differ in lightness too; a system also has a marker
-and a line style of its own, so that nothing depends on colour. matplotlib is imported when a
-figure is drawn.
+Colours are close to Okabe and Ito's; those of the paper's systems are a tenth or more apart
+in lightness. A system also has a marker and a line style of its own, so that nothing depends on
+colour. matplotlib is imported when a figure is drawn.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Mark:
 
 MARKS: Mapping[str, Mark] = {
     "vllm-base": Mark("#000000", "X", (0, (1, 1.2))),
-    "vllm-opt": Mark("#56b4e9", "s", (0, (5, 1.5))),
+    "vllm-opt": Mark("#2f8fce", "s", (0, (5, 1.5))),
     "mlfq": Mark("#e69f00", "^", (0, (4, 1.2, 1, 1.2))),
-    "autellix": Mark("#d55e00", "o", "-"),
-    "atlas": Mark("#0072b2", "p", (0, (9, 1.5, 2, 1.5))),
+    "autellix": Mark("#b33a00", "o", "-"),
+    "atlas": Mark("#1b4f8a", "p", (0, (9, 1.5, 2, 1.5))),
     "plas": Mark("#009e73", "D", (0, (8, 2))),
     "srpt": Mark("#cc79a7", "v", (0, (2, 1, 1, 1, 1, 1))),
     "session-pinned": Mark("#999999", "P", (0, (3, 1, 1, 1, 1, 1))),
@@ -55,7 +55,6 @@ SPARE = (
     Mark("#882255", "h", (0, (3, 3))),
     Mark("#ddcc77", "d", (0, (7, 1, 1, 1, 1, 1, 1, 1))),
     Mark("#aa4499", "H", (0, (2, 4))),
-    Mark("#44aa99", "p", (0, (9, 1, 3, 1))),
     Mark("#661100", "8", (0, (4, 4, 1, 4))),
 )
 """For systems outside the catalog, in the order in which they are named."""
@@ -64,7 +63,7 @@ SPARE = (
 def marks(systems: Iterable[str]) -> dict[str, Mark]:
     """A mark for each system, in drawing order: the catalog's first, then by name.
 
-    No two share a marker and a line style; past 16 systems the spare ones repeat. Each is a
+    No two share a marker and a line style; past 15 systems the spare ones repeat. Each is a
     little smaller than the one below it, so that systems that coincide are all seen.
     """
     names = ordered(systems)
@@ -148,6 +147,17 @@ def plain_numbers(axis: Any) -> None:
     axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
+
+
+def lay_out(fig: Figure) -> None:
+    """Place the panels once for all files, at rounded positions.
+
+    The layout's solver differs in the last bit from run to run, which would change the SVG's ids.
+    """
+    fig.draw_without_rendering()
+    fig.set_layout_engine("none")
+    for ax in fig.axes:
+        ax.set_position(tuple(round(v, 5) for v in ax.get_position().bounds))
 
 
 def nothing(reason: str) -> Figure:

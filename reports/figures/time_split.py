@@ -35,7 +35,7 @@ def tabulate(data: Data) -> pd.DataFrame:
     rows = data["split"]
     rows = rows.assign(path=rows.get("path", "all calls"))
     there = [c for c in PARTS if c in rows]
-    rows = rows[np.isfinite(rows[there].fillna(0.0)).all(axis=1)].reset_index(drop=True)
+    rows = rows[np.isfinite(rows[there].astype(float)).all(axis=1)].reset_index(drop=True)
     drawn = pd.Series(True, index=rows.index)
     for _, part in rows.groupby(["model", "workload"]):
         if np.isfinite(part.rate).all():

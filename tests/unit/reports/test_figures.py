@@ -13,7 +13,7 @@ import reports.figures
 from bench.stats import t_interval
 from reports import theme
 from reports.curves import curve_table, some
-from reports.figure import EMPTY, UNMARKED, badge, figures, render
+from reports.figure import UNMARKED, badge, figures, render
 from reports.figures.pareto import front
 from reports.seeds import interval, ratio_interval
 from tests.unit.reports import frames
@@ -25,7 +25,6 @@ SMALL = ALL | {
     "claims": frames.claims({"chatbot:v3_split": 2.5}, {"llama-3.1-8b": 1.0}),
 }
 UNITS = ("programs/s", "s/token", "(s)", "%", "ratio", "/ exec", "steps", "calls of")
-PLACES = ("workload", "model", "system", "rate", "seed", "badge")
 
 
 @pytest.fixture(scope="module", params=sorted(FIGURES))
@@ -88,20 +87,23 @@ def test_without_data_it_says_why(figure):
         assert any("nothing to draw" in text for text in texts(figure.draw(data)))
 
 
+def missing(frame, name, rows):
+    """The frame without its values (places stay) in some rows."""
+    kept = {"workload", "model", "system", "seed", "badge", "horizon"}
+    kept |= set() if name == "crossings" else {"rate"}
+    found = frame.copy()
+    numbers = [c for c in found.select_dtypes("number") if c not in kept]
+    found[numbers] = found[numbers].astype(float)
+    found.loc[found.index[rows], numbers] = math.nan
+    return found
+
+
 def test_one_row_and_nothing_finite_do_not_break_it(figure):
     one = {name: frame.iloc[:1] for name, frame in ALL.items()}
-    empty = {
-        name: frame.assign(**{c: math.nan for c in frame.select_dtypes("number") if c not in PLACES})
-        for name, frame in ALL.items()
-    }
+    gone = {name: missing(frame, name, slice(None)) for name, frame in ALL.items()}
     assert figure.draw(one).get_figwidth() > 0
-    blank = figure.draw(empty)
-    assert any(EMPTY in text for text in texts(blank))
-    some_nan = {name: frame.copy() for name, frame in SMALL.items()}
-    for frame in some_nan.values():
-        numbers = [c for c in frame.select_dtypes("number") if c not in PLACES]
-        frame.loc[frame.index[::7], numbers] = math.nan
-    render(figure, some_nan)
+    assert any("nothing to draw" in text for text in texts(figure.draw(gone)))
+    render(figure, {name: missing(frame, name, slice(None, None, 7)) for name, frame in SMALL.items()})
 
 
 def test_systems_differ_by_marker_and_by_line_style():
@@ -118,7 +120,7 @@ def test_the_papers_systems_differ_in_grey():
         float(np.dot(matplotlib.colors.to_rgb(theme.MARKS[s].color), (0.2126, 0.7152, 0.0722)))
         for s in ("vllm-base", "vllm-opt", "mlfq", "autellix")
     ]
-    assert min(abs(a - b) for i, a in enumerate(greys) for b in greys[:i]) > 0.02
+    assert min(abs(a - b) for i, a in enumerate(greys) for b in greys[:i]) > 0.1
 
 
 def test_a_system_looks_the_same_in_every_company():

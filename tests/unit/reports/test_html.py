@@ -49,8 +49,13 @@ def html(picture):
         Section("Figures", pictures=[picture]),
         Section("Found & <said>", "* <i>x</i>"),
     ]
-    provenance = {"badge": "SIMULATED <x>", "Commands": ["bench run --system 'a<b'"], "Versions": {"numpy": "2"},
-                  "Cells": [{"cell": "ab", "rate": 1.5, "seed": None}], "Free": "text"}  # fmt: skip
+    provenance = {
+        "badge": "SIMULATED <x>",
+        "Commands": ["bench run --system 'a<b'"],
+        "Versions": {"numpy": "2"},
+        "Cells": [{"cell": "ab", "rate": 1.5, "seed": None}],
+        "Free": "text",
+    }
     return page("A <script>alert(1)</script>", "One.\n\nTwo & three.", sections, provenance)
 
 
