@@ -39,28 +39,34 @@ def judge(study: Study) -> list[dict[str, Any]]:
 
 def _row(study: Study, claim: Claim) -> dict[str, Any]:
     loads = [w for w in study.loads() if w.name in claim.workloads]
-    found = [(load, _transient(study, claim, load)) for load in loads]
-    found = [(load, pair) for load, pair in found if not math.isnan(pair[0].value)]
+    tried = [(load, *_transient(study, claim, load)) for load in loads]
     row: dict[str, Any] = {
         "id": claim.id, "source": claim.source, "model": study.model, "statement": claim.statement,
         "quantity": _quantity(claim), "expected": claim.stated,
     }  # fmt: skip
+    found = [item for item in tried if not math.isnan(item[1].value)]
     if not found:
+        labels = {w.name: w.label for w in study.curves.workloads}
+        why = "; ".join(f"{w.label}: {got.note}" for w, got, _ in tried) or NOTHING.note
         return row | {
-            "workload": claim.workloads[0], "got": math.nan, "low": math.nan, "high": math.nan, "seeds": 0,
-            "transient": NOT_TESTABLE, "sustained": NOT_TESTABLE, "note": claim.note or NOTHING.note,
+            "workload": labels[claim.workloads[0]], "got": math.nan, "low": math.nan, "high": math.nan,
+            "seeds": 0, "transient": NOT_TESTABLE, "sustained": NOT_TESTABLE,
+            "note": _joined(claim.note, why),
         }  # fmt: skip
-    load, (got, seeds) = max(found, key=lambda item: item[1][0].value)
+    load, got, seeds = max(found, key=lambda item: item[1].value)
     lasting, lasting_seeds = _sustained(study, claim, load)
-    others = [f"{w.label} {_text(pair[0])}" for w, pair in found if w is not load]
-    notes = [claim.note, f"at {study.deciding(load):g} s/token" if claim.kind == "rate" else ""]
-    notes += [f"sustained {_text(lasting)}" if claim.kind != "sustains" else "", *others]
+    others = [f"{w.label} {_text(other)}" for w, other, _ in tried if w is not load]
+    at = f"at {study.deciding(load):.3g} s/token" if claim.kind == "rate" else ""
+    held = f"sustained {_text(lasting)}" if claim.kind == "rate" else ""
     return row | {
         "workload": load.label, "got": got.value, "low": got.low, "high": got.high, "seeds": seeds,
         "transient": NOT_TESTABLE if claim.kind == "sustains" else _word(claim, got, seeds),
-        "sustained": _word(claim, lasting, lasting_seeds),
-        "note": "; ".join(n for n in notes if n),
+        "sustained": _word(claim, lasting, lasting_seeds), "note": _joined(claim.note, at, held, *others),
     }  # fmt: skip
+
+
+def _joined(*notes: str) -> str:
+    return "; ".join(note for note in notes if note)
 
 
 def _quantity(claim: Claim) -> str:
@@ -73,7 +79,7 @@ def _quantity(claim: Claim) -> str:
 
 def _text(found: Estimate) -> str:
     if math.isnan(found.value):
-        return "unknown"
+        return f"unknown ({found.note})" if found.note else "unknown"
     if math.isnan(found.low):
         return f"{found.value:.3g}"
     return f"{found.value:.3g} [{found.low:.3g}, {found.high:.3g}]"

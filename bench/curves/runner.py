@@ -166,7 +166,7 @@ def summary_text(outcome: Outcome) -> str:
         f'A claim "R times" is about the rate taken at equal latency: the best of {", ".join(levels)} '
         f"(s/token) on the scan's seed, then {scale.seeds} seeds at that rate, paired. "
         "Transient: at this horizon. Sustained: only rates whose backlog does not grow count. "
-        "Reproduced: the interval meets [R/1.25, 1.25 R]; partly: the same sign and at least half the log ratio.",
+        "Reproduced: the interval meets [R/1.25, 1.25 R]; partly: the same sign, half the log ratio.",
     ]
     if outcome.options.knobs:
         lines.append(f"Varied as a whole: {', '.join(f'{k}={v}' for k, v in outcome.options.knobs.items())}.")
