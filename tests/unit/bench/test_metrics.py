@@ -9,6 +9,7 @@ from bench.checks import broken_rules, check
 from bench.errors import RuleBroken
 from bench.eventlog import from_memory
 from bench.offline import Offline
+from bench.records import EngineTotals
 from bench.summary import Context, describe, measure, pool
 from tests.unit.bench.rows import memory
 
@@ -97,7 +98,24 @@ def test_percentiles_of_calls_are_over_calls(run):
 
 
 def test_exec_shares_sum_to_one(run):
-    assert sum(metrics.exec_split(run.calls).values()) == pytest.approx(1.0)
+    got = metrics.exec_split(run.calls)
+    assert sum(got.values()) == pytest.approx(1.0)
+    assert got["swap"] == pytest.approx(run.calls.swap_s.sum() / run.programs.exec_s.sum())
+
+
+def test_swapping_is_execution_on_the_critical_path_too(run):
+    got = metrics.wait_exec(run.programs)
+    assert got["cp_exec_s"] == pytest.approx(got["exec_s"])  # programs without forks
+
+
+def test_an_engine_without_host_memory_says_nothing_of_it():
+    said = dict.fromkeys(EngineTotals._fields[1:], 2.0)
+    assert EngineTotals.of(0, said).swap_full == 2.0
+    del said["swap_full"]
+    assert EngineTotals.of(0, said).swap_full == 0
+    del said["evicted"]
+    with pytest.raises(KeyError, match="evicted"):
+        EngineTotals.of(0, said)
 
 
 def test_preemptions_are_split_by_cause(run):
@@ -213,6 +231,9 @@ def test_sum_rules_hold_on_consistent_rows(run):
         ("programs", "output_tokens", "calls' output_tokens"),
         ("programs", "wait_s", "calls' wait_s"),
         ("calls", "decode_s", "t_end - t_arrive of a call"),
+        ("calls", "swap_s", "t_end - t_arrive of a call"),
+        ("programs", "swap_s", "calls' swap_s"),
+        ("programs", "cp_swap_s", "critical path"),
         ("calls", "reprefill_tokens", "engines' computed_prefill_tokens"),
         ("calls", "preemptions", "engines' preemptions"),
         ("calls", "cached_tokens", "engines' hit_tokens"),

@@ -12,7 +12,10 @@ from bench.drivers.virtual import ProgramError, drive
 from bench.records import MemorySink, RunEnd
 from systems.catalog import build_router, build_scheduler, build_table, load_system
 from systems.engines.sim import SimEngine
-from tests.latency_models import ConstantLatency
+from systems.process_table import ProcessTable
+from tests.latency_models import BlockTransfer, ConstantLatency
+from tests.scenarios import RoundRobin
+from tests.strategies import Ladder, LadderKnobs
 from vocabulary import INF, EngineConfig
 from workloads.base import ProgramSpec
 from workloads.session import Program, Session, TimedOut
@@ -24,15 +27,13 @@ def run(*programs: Make, times: list[float] | None = None, **options: Any) -> tu
     """Every step takes 1 s, so a call of n tokens takes n s when nothing is in its way."""
     spec = load_system("vllm-opt")
     table, sink = build_table(spec), MemorySink()
-    count = options.pop("engines", 1)
+    count, router = options.pop("engines", 1), options.pop("router", None) or build_router(spec)
     config = EngineConfig(kv_blocks=1000, max_num_seqs=options.pop("seqs", 64))
     engines = [SimEngine(i, config, build_scheduler(spec, table), ConstantLatency(1.0)) for i in range(count)]
     specs = [ProgramSpec(i, "test", 1000 + i, make) for i, make in enumerate(programs)]
     if times is None and "concurrency" not in options:
         times = [0.0] * len(programs)
-    end = drive(
-        specs, times=times, engines=engines, router=build_router(spec), table=table, sink=sink, **options
-    )
+    end = drive(specs, times=times, engines=engines, router=router, table=table, sink=sink, **options)
     assert len(table) == 0, "a program is still in the process table"
     assert all(engine.clock() == INF for engine in engines), "a call is still in an engine"
     for row in sink.programs:
@@ -251,3 +252,48 @@ def test_times_and_concurrency_exclude_each_other() -> None:
 
     with pytest.raises(ValueError, match="either"):
         run(program, times=[0.0], concurrency=1)
+
+
+def test_a_call_shows_its_prompt_to_routers_that_read_it_only() -> None:
+    class Reader(RoundRobin):
+        reads_prompt = True
+
+    async def program(s: Session) -> None:
+        await s.call(new=10, output=3)
+        await s.call(new=5, output=1)
+
+    sink, _ = run(program, engines=2, router=Reader())
+    assert [sum(n for _, n in row.call.prompt) for row in sink.calls] == [10, 18]
+    assert sink.calls[1].call.prompt[0] == sink.calls[0].call.prompt[0]
+    assert [row.call.prompt for row in run(program, engines=2, router=RoundRobin())[0].calls] == [(), ()]
+
+
+def test_clairvoyant_schedulers_are_told_the_rest_and_this_calls_share_of_it() -> None:
+    async def program(s: Session) -> None:
+        await s.call(new=10, output=3)
+        await s.call(new=5, output=4)
+
+    sink, _ = run(program, remaining=lambda spec: 7.0)
+    assert [(row.call.remaining, row.call.output) for row in sink.calls] == [(7.0, 3), (4.0, 4)]
+    assert [row.call.output for row in run(program)[0].calls] == [None, None]
+
+
+def test_what_swapping_takes_lies_on_the_critical_path() -> None:
+    """tests/unit/systems/test_reference_options.py computes the calls by hand."""
+
+    async def long(s: Session) -> None:
+        await s.call(new=16, output=6)
+
+    async def short(s: Session) -> None:
+        await s.call(new=4, output=3)
+
+    table, sink = ProcessTable(), MemorySink()
+    config = EngineConfig(100, max_num_seqs=1, preemption="swap", host_blocks=2)
+    policy = Ladder(LadderKnobs(first=(1, 0), quanta=(INF, INF)), table)
+    engine = SimEngine(0, config, policy, ConstantLatency(1.0), BlockTransfer(0.25))
+    specs = [ProgramSpec(i, "test", 1000 + i, make) for i, make in enumerate((long, short))]
+    drive(specs, times=[0.0, 2.0], engines=[engine], router=RoundRobin(), table=table, sink=sink)
+    second, first = sink.programs
+    assert (first.cp_prefill_s, first.cp_decode_s, first.cp_swap_s, first.cp_wait_s) == (1.0, 5.0, 0.25, 3.5)
+    assert (first.exec_s, first.swap_s, first.cp_overhead_s) == (6.25, 0.25, 0.0)
+    assert (second.exec_s, second.swap_s, second.cp_swap_s, second.t_end) == (3.5, 0.5, 0.5, 5.5)
