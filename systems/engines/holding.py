@@ -70,10 +70,10 @@ class HoldEngine(OptionEngine):
             assert held is not None
             self.evict_held(held)
 
-    def step(self, until: float, waiting: int) -> None:
+    def go(self, until: float, waiting: int) -> None:
         """The step(s) from here; those who resumed in mid-prefill have their blocks for sure."""
         if not self.restarted:
-            super().step(until, waiting)
+            super().go(until, waiting)
             return
         budget, prefills = self.budget - self.n, list[tuple[int, int]]()
         self.kv.take(self.phase[self.g & 15])
@@ -97,6 +97,11 @@ class HoldEngine(OptionEngine):
     def idle_calls(self) -> int:
         """Calls here that are not running."""
         return self.n_waiting + self.n_held
+
+    def steps_ahead(self, until: float, free: int) -> tuple[int, float]:
+        """(steps, time) after which decoding must stop to look again."""
+        k, stop = super().steps_ahead(until, free)
+        return self.until_asked(k, stop) if self.n_held else (k, stop)
 
     # -- the held --------------------------------------------------------------------
 

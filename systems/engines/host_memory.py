@@ -186,12 +186,13 @@ class TierKV(RadixKV):
         super().__init__(total)
         self.host = host
 
-    def shorten(self, run: Run, blocks: int) -> None:
-        """The last ``blocks`` blocks of an idle run are evicted."""
-        self.host.enter(run, blocks)
-        super().shorten(run, blocks)
-
-    def forget(self, run: Run) -> None:
-        """An evicted run leaves the tree, for host memory."""
-        self.host.enter(run, run.n)
-        super().forget(run)
+    def take(self, blocks: int) -> None:
+        """Allocate ``blocks`` (at most ``free()``): plain ones first, then the oldest idle."""
+        left = blocks - self.plain
+        run = self.queue.next
+        while left > 0:
+            evicted = min(left, run.n)
+            self.host.enter(run, evicted)
+            left -= evicted
+            run = run.next
+        super().take(blocks)

@@ -101,9 +101,8 @@ class OptionEngine(SimEngine):
 
     # -- one boundary ----------------------------------------------------------------
 
-    def boundary(self, until: float) -> None:
-        """Start of a step, and the step; policies act only at a pass."""
-        waiting = 0
+    def boundary(self, until: float, waiting: int = 0) -> None:
+        """Start of a step, and the step; policies act, and calls are admitted, only at a pass."""
         if self.running and not self._is_pass():
             self.between()
         else:
@@ -118,7 +117,11 @@ class OptionEngine(SimEngine):
                     self._newcomers_alone(prefills)
                     return
                 waiting = 0
-        self.step(until, waiting)
+        self.go(until, waiting)
+
+    def go(self, until: float, waiting: int) -> None:
+        """The step(s) from here: the running calls, then the first of ``waiting`` ones (0: admit nobody)."""
+        super().boundary(until, waiting)
 
     def _is_pass(self) -> bool:
         """Passes in between that nobody needed are skipped: they come every N steps."""
@@ -266,7 +269,8 @@ class OptionEngine(SimEngine):
         """Run the step of those just admitted; the running ones wait."""
         newcomers, host_s, kv = self.newcomers, self._transfers(), self.kv
         back = [request for request, _ in newcomers if request.computed < request.tokens]
-        dt = self.latency.step(prefills, len(back), sum(request.tokens for request in back)) + host_s
+        ctx = sum(request.tokens for request in back) if back else 0
+        dt = self.latency.step(prefills, len(back), ctx) + host_s
         if self.record_steps:
             seqs = {request.call.seq for request, _ in newcomers}
             self.record_step(dt, [n for _, n in newcomers], seqs)
@@ -276,12 +280,13 @@ class OptionEngine(SimEngine):
         self.paused_s += dt
         for request, _ in newcomers:
             request.g_in -= 1
-            request.t_in += host_s
-            request.row.swap_s += host_s
             request.paused = self.paused_s
+            if host_s:
+                request.t_in += host_s
+                request.row.swap_s += host_s
         for request in back:
             self.go_on(request, self.g - 1)
-        self.start_decoding()
+        super().start_decoding()  # their books are made up
         for request, _ in newcomers:
             if request.limit != INF:
                 self.arm(request)

@@ -163,14 +163,16 @@ class RadixKV:
         if run.n <= blocks:
             while 0 < run.n <= blocks:  # the queue's own end has none
                 blocks -= run.n
-                self.forget(run)
+                self._forget(run)
                 following = run.next
                 del run.prev, run.next  # neighbours that keep each other alive wait for the cycle collector
                 run = following
             head.next = run  # what was before it is gone
             run.prev = head
         if blocks:
-            self.shorten(run, blocks)
+            run.n -= blocks
+            if run.children:
+                run.children.clear()
 
     def cache(self, chain: list[Held], ids: list[int], ends: list[int], have: int, end: int) -> None:
         """Enter blocks ``have .. end-1`` of the sequence, held by the owner of ``chain``.
@@ -261,13 +263,8 @@ class RadixKV:
         run.next.prev = run.prev
         del run.prev, run.next
 
-    def shorten(self, run: Run, blocks: int) -> None:
-        """The last ``blocks`` blocks of an idle run are evicted."""
-        run.n -= blocks
-        if run.children:
-            run.children.clear()
-
-    def forget(self, run: Run) -> None:
+    @staticmethod
+    def _forget(run: Run) -> None:
         """An evicted run leaves the tree; a hole stays while blocks below it live on."""
         twins = run.twins
         if twins is not None:

@@ -122,21 +122,20 @@ class SimEngine(Batch):
 
     # -- one boundary and the step(s) behind it --------------------------------------
 
-    def boundary(self, until: float) -> None:
+    def boundary(self, until: float, waiting: int = -1) -> None:
         """Start of a step, and the step; several steps if they are pure decode.
 
+        ``waiting``: how many may be admitted, after policies have acted; -1: they act here.
         The hottest code here: ``run_mixed`` and what is known already (how many
         blocks, how many tokens) are written out, in local variables.
         """
-        if self.n_waiting and self.tracks and self.next_due() <= self.t:
-            self.promote()
-        # The first entry may be of a call that moved or left; then nobody waits in a better level.
-        if self.renewed or (self.n_waiting and self.worst_level > self.waiting[0][0][0]):
-            displace(self)
-        self.step(until, self.n_waiting)
-
-    def step(self, until: float, waiting: int) -> None:
-        """The step(s) from here: the running calls, then the first of ``waiting`` ones (0: admit nobody)."""
+        if waiting < 0:
+            if self.n_waiting and self.tracks and self.next_due() <= self.t:
+                self.promote()
+            # The first entry may be of a call that moved or left; then nobody waits in a better level.
+            if self.renewed or (self.n_waiting and self.worst_level > self.waiting[0][0][0]):
+                displace(self)
+            waiting = self.n_waiting
         kv, partial, need = self.kv, self.partial, self.phase[self.g & 15]
         budget = self.budget - self.n
         if partial is None:
@@ -253,7 +252,7 @@ class SimEngine(Batch):
         if not n:
             raise RuntimeError(f"engine {self.id}: calls wait at {t} s and none can run")
         free = kv.plain + kv.idle - need
-        k, stop = self._steps_ahead(until, free)
+        k, stop = self.steps_ahead(until, free)
         start, left = t, k
         line = self.latency.decode_line
         while True:  # the first step runs in any case: what is due now was looked at
@@ -276,7 +275,7 @@ class SimEngine(Batch):
         self.g = g + k
         self.t, self.ctx = t, ctx
 
-    def _steps_ahead(self, until: float, free: int) -> tuple[int, float]:
+    def steps_ahead(self, until: float, free: int) -> tuple[int, float]:
         """(steps, time) after which decoding must stop to look again."""
         g, finishing, expiring = self.g, self.finishing, self.expiring
         while finishing[0][2].finish_at != finishing[0][0]:
@@ -284,7 +283,8 @@ class SimEngine(Batch):
         k, stop = finishing[0][0] - g, until
         while expiring and expiring[0][2].expire_at != expiring[0][0]:
             heappop(expiring)
-        k, stop = self.until_asked(k, stop)
+        if expiring or self.n_waiting:
+            k, stop = self.until_asked(k, stop)
         if self.record_steps:
             k = 1
         if ((k + 14) // BLOCK) * self.n > free and self._blocks_ahead(k) > free:
