@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 
 from systems.catalog import scheduler_names
 from systems.engines.reference import ReferenceEngine
+from systems.engines.reference_job import Job
+from systems.engines.reference_state import Prefix
 from systems.engines.sim import SimEngine
 from tests.latency_models import ConstantLatency
 from tests.live.seeded import scheduler, system
 from tests.recount import recount
 from tests.scenarios import Outcome, Scenario, play
 from tests.strategies import LadderKnobs, ladder, ladders, optional_scenarios, peek, seeded_options
+from vocabulary import BLOCK
 
 SOME = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 ROOMY = 500
@@ -58,6 +61,29 @@ def test_everything_adds_up_at_every_boundary(case: Scenario, knobs: LadderKnobs
     if isinstance(case.latency, ConstantLatency):
         for stats in outcome.stats:
             assert stats["busy_s"] - stats["swap_s"] == stats["steps"] * case.latency.seconds
+
+
+class Fetching(ReferenceEngine):
+    """Notes what its admissions fetch from the host."""
+
+    def admit(self, job: Job, prefix: Prefix, now: float) -> None:
+        super().admit(job, prefix, now)
+        self.fetched = [*getattr(self, "fetched", ()), *prefix.fetched]
+
+    def check(self) -> None:
+        super().check()
+        for content in getattr(self, "fetched", ()):
+            tokens = sum(length for _, length in content)
+            assert len(self.kv.find(content, tokens + 1)) * BLOCK == tokens, "fetched, and not on the GPU"
+            assert not self.host.find(content, tokens + 1, tokens // BLOCK - 1), "fetched, and still there"
+        self.fetched = []
+
+
+@SOME
+@given(optional_scenarios("tier"), ladders(min_levels=2), st.booleans())
+def test_fetched_content_moves(case: Scenario, knobs: LadderKnobs, swap: bool) -> None:
+    config = replace(case.config, preemption="swap" if swap else "recompute")
+    play(Fetching, replace(case, config=config), ladder(knobs), stride="single", after=lambda e: e.check())
 
 
 @SOME
