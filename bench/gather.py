@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,11 +26,16 @@ Progress = Callable[[int, int], None]
 BINS = 8
 SYSTEM_WORDS = ("--scheduler", "--router", "--replicas", "--engine", "--knob")
 WORKLOAD_WORDS = ("-p", "--on-overflow")
+SETUP = ("system", "guests", "engine", "engine_config", "latency", "replicas")
 NO_RATE = ("horizon", "concurrency", "recorded")
 PLACE = ["workload", "model", "system", "rate"]
 EXEC = ("prefill", "reprefill", "decode", "swap")
 CALLS = ["program", "output_tokens", "aborted", "wait_s", *(f"{part}_s" for part in EXEC)]
 PATH_PARTS = ("wait", *EXEC, "tool", "think", "overhead")
+
+
+def _hash(data: Any) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,21 @@ class Cell:
             return f"{kind} {rate:g}/s"
         return f"{given['concurrency']} at all times" if "concurrency" in given else "recorded times"
 
+    @property
+    def run(self) -> str:
+        """All that decides the numbers but the code: equal for the same run made again."""
+        return _hash({k: v for k, v in self.manifest["identity"].items() if k not in ("code", "format")})
+
+    @property
+    def setup(self) -> str:
+        """What serves the programs: equal for cells that may share a line."""
+        return _hash({k: self.manifest["identity"].get(k) for k in SETUP})
+
+    @property
+    def content(self) -> str:
+        """What the programs are, whatever their rate and number."""
+        return _hash({k: v for k, v in self.manifest["workload"]["parameters"].items() if k != "rate"})
+
     def options(self, names: Sequence[str]) -> list[str]:
         """The values of some options in the command that made it (``scheduler.beta=3``)."""
         words = shlex.split(str(self.manifest.get("command", "")))
@@ -81,6 +103,7 @@ def find(folders: Sequence[Path]) -> Found:
     """Every result in and under ``folders``, each cell once. Raises UsageError for what is no folder."""
     cells: dict[str, Cell] = {}
     unfinished: dict[str, str] = {}
+    runs: dict[str, Cell] = {}
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"{folder} is no folder: give folders of results, such as a sweep's --out")
@@ -91,7 +114,17 @@ def find(folders: Sequence[Path]) -> Found:
                 unfinished[str(place)] = str(error)
                 continue
             cells.setdefault(str(cell.summary["cell"]), cell)
-    return Found(sorted(cells.values(), key=_order), unfinished)
+    for cell in sorted(cells.values(), key=lambda c: (_written(c), c.summary["cell"])):
+        if (old := runs.get(cell.run)) is not None:
+            unfinished[str(old.folder)] = (
+                f"the same run was made again later, by other code, in {cell.folder}"
+            )
+        runs[cell.run] = cell
+    return Found(sorted(runs.values(), key=_order), unfinished)
+
+
+def _written(cell: Cell) -> float:
+    return (cell.folder / "summary.json").stat().st_mtime
 
 
 def _order(cell: Cell) -> tuple[Any, ...]:
@@ -103,30 +136,37 @@ def _order(cell: Cell) -> tuple[Any, ...]:
 class Labels:
     """What cells are called in a picture: as short as tells them apart.
 
-    Two set-ups never share a name: what is not common to all cells is said.
+    Options that are not common to all cells are said; where set-ups differ all the same (a system
+    was changed in between), their hash is. So two never share a name.
     """
 
     common: frozenset[str]
     gpus: int
+    clashes: frozenset[tuple[str, str]] = frozenset()
 
     @classmethod
     def of(cls, cells: Sequence[Cell]) -> Labels:
         """For pictures of these cells."""
         sets = [set(cell.options(SYSTEM_WORDS + WORKLOAD_WORDS)) for cell in cells]
-        return cls(
-            frozenset(set.intersection(*sets)) if sets else frozenset(),
-            len({c.manifest["gpu"] for c in cells}),
-        )
+        common = frozenset(set.intersection(*sets)) if sets else frozenset()
+        plain = cls(common, len({cell.manifest["gpu"] for cell in cells}))
+        setups: dict[tuple[str, str], set[str]] = {}
+        for cell in cells:
+            setups.setdefault((plain.system(cell), plain.model(cell)), set()).add(cell.setup)
+            setups.setdefault((plain.workload(cell), ""), set()).add(cell.content)
+        return replace(plain, clashes=frozenset(name for name, found in setups.items() if len(found) > 1))
 
     def system(self, cell: Cell) -> str:
         """The system with the settings in which it differs from some other cell."""
-        return self._with(str(cell.summary["system"]), cell.options(SYSTEM_WORDS))
+        name = self._with(str(cell.summary["system"]), cell.options(SYSTEM_WORDS))
+        return f"{name} #{cell.setup[:4]}" if (name, self.model(cell)) in self.clashes else name
 
     def workload(self, cell: Cell) -> str:
         """The workload with its parameters, and how programs arrive if not Poisson."""
         kind = cell.arrivals[0]
         extra = [kind] if kind not in ("", "poisson") else []
-        return self._with(str(cell.summary["workload"]), extra + cell.options(WORKLOAD_WORDS))
+        name = self._with(str(cell.summary["workload"]), extra + cell.options(WORKLOAD_WORDS))
+        return f"{name} #{cell.content[:4]}" if (name, "") in self.clashes else name
 
     def model(self, cell: Cell) -> str:
         """The model; with its GPU where there are several."""
@@ -145,6 +185,22 @@ def place(cell: Cell, labels: Labels) -> dict[str, Any]:
         "system": labels.system(cell),
         "rate": cell.arrivals[1],
     }
+
+
+def longest(cells: Sequence[Cell], labels: Labels) -> list[Cell]:
+    """Of cells at the same place and load, those of the longest horizon: past saturation a mean over
+    several horizons means nothing."""
+
+    def key(cell: Cell) -> tuple[Any, ...]:
+        return labels.workload(cell), labels.model(cell), labels.system(cell), cell.load
+
+    def size(cell: Cell) -> float:
+        return cell.horizon if math.isfinite(cell.horizon) else float(cell.manifest["identity"]["n"])
+
+    most: dict[tuple[Any, ...], float] = {}
+    for cell in cells:
+        most[key(cell)] = max(size(cell), most.get(key(cell), 0.0))
+    return [cell for cell in cells if size(cell) == most[key(cell)]]
 
 
 def point(cell: Cell, labels: Labels) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from bench.errors import MissingError
 from bench.files import explain, ready
-from bench.gather import Cell, Found, Labels, Logs, Progress, find, place, point
+from bench.gather import Cell, Found, Labels, Logs, Progress, find, longest, place, point
 from bench.manifest import git_state, versions
 from bench.stats import VERDICT_SEEDS
 from reports.figure import EMPTY, UNMARKED, Picture, figures, render
@@ -58,22 +58,24 @@ def found_in(folders: Sequence[Path]) -> Found:
 
 
 def frames_of(cells: Sequence[Cell], progress: Progress | None = None) -> dict[str, pd.DataFrame]:
-    """``frames`` of cells that were found already."""
+    """``frames`` of cells that were found already; of several horizons at one load the longest, but for
+    ``horizons``."""
     labels = Labels.of(cells)
     logs = Logs(labels)
-    for done, cell in enumerate(cells):
+    shown = longest(cells, labels)
+    for done, cell in enumerate(shown):
         logs.add(cell)
         if progress is not None:
-            progress(done + 1, len(cells))
-    points = pd.DataFrame([point(cell, labels) for cell in cells])
+            progress(done + 1, len(shown))
+    points = pd.DataFrame([point(cell, labels) for cell in shown])
     return {
         "points": points,
         "crossings": crossings(points),
-        "horizons": _horizons(points),
+        "horizons": _horizons(pd.DataFrame([point(cell, labels) for cell in cells])),
         "split": logs.split(),
         "bins_calls": logs.bins("calls"),
         "bins_programs": logs.bins("programs"),
-        "hits": _hits(cells, labels),
+        "hits": _hits(shown, labels),
         "claims": _absent(EXPERIMENT),
         "sensitivity": _absent(EXPERIMENT),
     }

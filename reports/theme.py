@@ -179,7 +179,7 @@ def legend(fig: Figure, names: Mapping[str, Mark], notes: Sequence[tuple[Any, st
     ]
     labels = [*names, *(text for _, text in notes)]
     handles += [artist for artist, _ in notes]
-    widest = 0.75 + 0.065 * max(map(len, labels))  # inches: handle and text
+    widest = 0.7 + 0.055 * max(map(len, labels))  # inches: handle and text
     room = max(1, int(fig.get_figwidth() / widest))
     fig.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), room), handlelength=3.4)
 

@@ -92,7 +92,8 @@ def _panel(ax: Any, rows: pd.DataFrame, systems: dict[str, theme.Mark], title: t
                     markerfacecolor=mark.color if full else "white", zorder=3)  # fmt: skip
     ax.set_yscale("log")
     theme.plain_numbers(ax.yaxis)
-    ax.set_xlim(left=0)
+    ax.set_xlim(0, 1.15 * float(rows.throughput_value.max()) or 1.0)
+    ax.set_ylim(bottom=0.6 * float(rows["value"].min()))
     theme.name_panel(ax, *title)
     ax.set_xlabel("throughput in [.2 H, H] (programs/s)")
     ax.set_ylabel("mean latency (s/token)")

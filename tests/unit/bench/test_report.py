@@ -2,6 +2,9 @@
 
 import json
 import math
+import os
+import re
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -158,3 +161,37 @@ def test_the_command_says_what_is_wrong(tmp_path):
         done = invoke("report", *words, "--out", tmp_path / "r")
         assert done.exit_code == code
         assert message in done.output
+
+
+def remade(folder, copy, **identity):
+    """The result again in another folder, with another cell and another identity."""
+    shutil.copytree(folder, copy)
+    for name in ("manifest.json", "summary.json"):
+        data = json.loads((copy / name).read_text())
+        data["cell"] = copy.name
+        data.get("identity", {}).update(identity)
+        (copy / name).write_text(json.dumps(data))
+    return copy
+
+
+def test_a_run_made_again_by_other_code_counts_once_and_a_changed_system_gets_its_hash(tmp_path):
+    old = run(RunConfig("mlfq", "chatbot", n=5, rate=1.0, out=tmp_path)).folder
+    new = remade(old, tmp_path / "aaaa", code="0")
+    os.utime(old / "summary.json", (1, 1))
+    found = find([tmp_path])
+    assert [cell.folder for cell in found.cells] == [new]
+    assert "made again later" in found.unfinished[str(old)]
+    remade(old, tmp_path / "bbbb", system="changed")
+    names = frames([tmp_path])["points"].system.tolist()
+    assert len(set(names)) == 2
+    assert all(re.fullmatch("mlfq #[0-9a-f]{4}", name) for name in names)
+
+
+def test_horizons_are_never_averaged(tmp_path):
+    for n in (5, 10):
+        for system in ("vllm-opt", "mlfq"):
+            run(RunConfig(system, "chatbot", n=n, rate=1.0, out=tmp_path))
+    data = frames([tmp_path])
+    assert data["points"].programs.tolist() == [10, 10]
+    assert sorted(data["horizons"].horizon) == [5.0, 5.0, 10.0, 10.0]
+    assert data["bins_programs"].n.sum() == 20
