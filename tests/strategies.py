@@ -199,7 +199,16 @@ OPTIONS = {
     "hold": {"preemption": st.just("hold")},
     "tier": {"prefix_cache": st.just(True), "host_tier": st.just(True), "host_blocks": _HOST_BLOCKS},
 }
-"""What sets each option of docs/engine-options.md."""
+OPTIONS |= {
+    f"{one}, {other}": OPTIONS[one] | OPTIONS[other]
+    for one, other in (
+        ("whole prompts", "swap"),
+        ("whole prompts", "hold"),
+        ("every N", "hold"),
+        ("swap", "tier"),
+    )
+}
+"""What sets each option of docs/engine-options.md, and the pairs that have rules of their own."""
 _MIXTURE = {
     "prefix_cache": st.just(True),
     "chunked_prefill": st.booleans(),

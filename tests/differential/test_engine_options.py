@@ -54,7 +54,7 @@ def test_one_option(option: str, data: st.DataObject, knobs: LadderKnobs, jumps:
     assert_same(jumping(case, jumps), ladder(knobs), stride=stride)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=CHECKED)
+@settings(max_examples=40, deadline=None, suppress_health_check=CHECKED)
 @given(optional_scenarios(), ladders(min_levels=2), st.booleans())
 def test_any_mixture_of_options(case: Scenario, knobs: LadderKnobs, jumps: bool) -> None:
     assert_same(jumping(case, jumps), ladder(knobs))
