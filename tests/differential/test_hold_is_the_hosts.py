@@ -120,7 +120,7 @@ class HostsPlan:
         self.state.evict_held(request.job, self.batch)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(optional_scenarios("hold"), ladders(min_levels=2))
 def test_the_same_moves(case: Scenario, knobs: LadderKnobs) -> None:
     case = replace(case, transfer=None)
