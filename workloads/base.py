@@ -7,7 +7,7 @@ else needs an edit; ``tests/contract`` finds and checks every one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -43,7 +43,7 @@ class ProgramSet:
     place (file:line or file#record) of each reason.
     """
 
-    programs: list[ProgramSpec]
+    programs: Sequence[ProgramSpec]
     name: str
     digest: str
     parameters: Mapping[str, object]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vocabulary import Segment
 from workloads.keys import mix
 from workloads.script import CallOp
 
@@ -50,8 +51,12 @@ class SharedPrompts:
         if base is not None:
             op.base, op.keep = base, self._kept(op, ids, shared, base, base_ids)
         if tokens > op.keep:
-            op.new = ((self.new_id(), tokens - op.keep),)
+            op.new = self._text(op)
         self._calls.append((ids, op))
+
+    def _text(self, op: CallOp) -> tuple[Segment, ...]:
+        """What follows the kept part of a prompt."""
+        return ((self.new_id(), op.prompt_tokens - op.keep),)
 
     def _closest(self, ids: list[int]) -> tuple[int, CallOp | None, list[int]]:
         """(shared blocks, call, its ids): the most shared, then wholly continued, then latest."""
@@ -77,6 +82,65 @@ class SharedPrompts:
         """Another call shares these blocks and goes on differently."""
         front = ids[:shared]
         return any(len(old) > shared and old[:shared] == front for old, _ in self._calls)
+
+
+class NamedBlocks(SharedPrompts):
+    """The prompts of one program of a trace whose ids mean the same text in all its programs.
+
+    So a block's segment id comes from its hash id (``names`` tells files apart), and equal
+    prompts of two programs are equal segments. A reply that a later prompt of the program
+    holds is named by the blocks that it fills, if all of these have ids; else by its call.
+
+    Ids may cover whole blocks only, or have one more for the rest of the prompt.
+    """
+
+    def __init__(self, key: int, block: int, names: int) -> None:
+        super().__init__(key, block)
+        self.names = names
+        self._all: dict[int, list[int]] = {}
+        self._named: set[int] = set()
+
+    def place(self, op: CallOp, ids: list[int]) -> None:
+        """Fill in ``base``, ``keep`` and ``new``."""
+        self._all[id(op)] = ids
+        super().place(op, ids[: op.prompt_tokens // self.block])
+        base = op.base
+        if base is not None and op.keep > base.prompt_tokens and id(base) not in self._named:
+            self._name_reply(base, op, ids)
+
+    def _name_reply(self, base: CallOp, op: CallOp, ids: list[int]) -> None:
+        self._named.add(id(base))
+        first, end = base.prompt_tokens // self.block, -(-op.keep // self.block)
+        if len(ids) < end:
+            return
+        name = mix(self.names, base.prompt_tokens % self.block)
+        for block in ids[first:end]:
+            name = mix(name, block)
+        base.output_id = name
+
+    def _text(self, op: CallOp) -> tuple[Segment, ...]:
+        ids, at, pieces = self._all[id(op)], op.keep, list[Segment]()
+        while at < op.prompt_tokens:
+            place, offset = divmod(at, self.block)
+            end = min((place + 1) * self.block, op.prompt_tokens)
+            if place >= len(ids):
+                end = op.prompt_tokens
+                pieces.append((self.new_id(), end - at))
+            elif offset:
+                pieces.append((mix(mix(self.names, ids[place]), offset), end - at))
+            else:
+                pieces.append((mix(self.names, ids[place]), end - at))
+            at = end
+        return tuple(pieces)
+
+    def _kept(self, op: CallOp, ids: list[int], shared: int, base: CallOp, base_ids: list[int]) -> int:
+        rest, other = (self._all[id(o)][len(i) :] for o, i in ((op, ids), (base, base_ids)))
+        same_end = op.prompt_tokens == base.prompt_tokens and rest == other
+        if len(ids) == shared == len(base_ids) and (rest or other) and not same_end and not (
+            op.prompt_tokens > base.prompt_tokens
+        ):  # fmt: skip
+            return shared * self.block
+        return super()._kept(op, ids, shared, base, base_ids)
 
 
 def _common(a: Sequence[int], b: Sequence[int], at_least: int) -> int:

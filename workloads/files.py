@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import os
-import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
 from workloads.base import WorkloadError
+from workloads.streams import lines, opened, pieces
 
 MOST_ENTRIES = 100_000
 """A folder of more entries is no folder of traces."""
 
 
+COMPRESSED = (".gz", ".zst")
+
+
 def read_bytes(path: Path) -> bytes:
-    """The content, decompressed if it is gzip. Raises WorkloadError."""
+    """The content, decompressed if it is gzip or Zstandard. Raises WorkloadError."""
     try:
-        data = path.read_bytes()
-        return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise WorkloadError(f"{path.name}: broken gzip data ({error})") from error
+        with opened(path) as file:
+            return file.read()
     except OSError as error:
         raise unreadable(error, path) from error
+
+
+def plain_name(name: str) -> str:
+    """A file's name without the suffix of a compression."""
+    for suffix in COMPRESSED:
+        name = name.removesuffix(suffix)
+    return name
 
 
 def unreadable(error: OSError, path: Path) -> WorkloadError:
@@ -74,11 +82,17 @@ def files_of(path: Path) -> list[Path]:
 def fault(path: Path) -> str:
     """Why a JSON file is no trace of any format; empty for a file that is not meant to be JSON."""
     name = shown(path.name)
-    if not name.removesuffix(".gz").endswith((".json", ".jsonl")):
+    if not head(path, 4096).strip() and not path.stat().st_size:
+        return "the file is empty"
+    if plain_name(name).endswith(".csv"):
+        first = head(path).partition(b"\n")[0].decode("utf-8", "replace").strip()
+        numbers = all(cell.strip(' "').replace(".", "", 1).isdigit() or not cell for cell in first.split(","))
+        return f"a CSV that begins {brief(first)}" + (", without a header" if first and numbers else "")
+    if not plain_name(name).endswith((".json", ".jsonl")):
         return ""
-    text = read_bytes(path)
     try:
-        value = parse_json(text.partition(b"\n")[0] if ".jsonl" in name else text, name)
+        text = next(lines(path, name), (0, b""))[1] if ".jsonl" in name else read_bytes(path)
+        value = parse_json(text.rstrip(b"\r\n"), name)
     except WorkloadError as error:
         return str(error).removeprefix(name).removeprefix(":").strip()
     if isinstance(value, list) and not value:
@@ -93,19 +107,18 @@ def fault(path: Path) -> str:
 def head(path: Path, size: int = 65_536) -> bytes:
     """The first bytes of the content; empty if they cannot be read."""
     try:
-        with path.open("rb") as raw:
-            if raw.read(2) != b"\x1f\x8b":
-                raw.seek(0)
-                return raw.read(size)
-        with gzip.open(path, "rb") as unpacked:
-            return unpacked.read(size)
-    except (OSError, EOFError, zlib.error):
+        with opened(path, count=False) as file:
+            return file.read(size)
+    except (OSError, WorkloadError):
         return b""
 
 
 def digest(path: Path) -> str:
     """sha256 of the (decompressed) content."""
-    return hashlib.sha256(read_bytes(path)).hexdigest()
+    total = hashlib.sha256()
+    for piece in pieces(path, count=False):
+        total.update(piece)
+    return total.hexdigest()
 
 
 def parse_json(text: bytes, where: str) -> Any:
@@ -191,6 +204,27 @@ def brief(value: object) -> str:
     """A value for an error message."""
     text = repr(value) if not isinstance(value, (dict, list)) else f"{type(value).__name__} of {len(value)}"
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def of_folder(
+    path: Path, suffixes: tuple[str, ...], looks: Callable[[Path], object], skipped: Tally
+) -> list[tuple[Path, str]]:
+    """(file, name) of the file, or of those of a folder that hold the format.
+
+    Others of the folder with these suffixes (compressed or not) are counted in ``skipped``.
+    """
+    if path.is_file():
+        return [(path, shown(path.name))]
+    found = []
+    for file in files_of(path):
+        name = shown(file.relative_to(path).as_posix())
+        if not plain_name(name).endswith(suffixes):
+            continue
+        if looks(file):
+            found.append((file, name))
+        else:
+            skipped.add("empty file" if not head(file, 256).strip() else "file of another format", name)
+    return found
 
 
 class Tally:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
-import json
 import math
 import pkgutil
 import sys
@@ -22,15 +21,16 @@ from typing import Any
 import workloads
 from workloads import readers
 from workloads.base import NothingLeft, ProgramSet, ProgramSpec, Reader, Workload, WorkloadError
-from workloads.files import Tally, digest, exists, fault, files_of, shown
+from workloads.files import COMPRESSED, Tally, exists, shown
 from workloads.keys import key_of
 from workloads.overflow import RULES, exceeded, fit_specs
 from workloads.parameters import nearest
-from workloads.random_streams import Stream
-from workloads.replay import replay
 from workloads.session import Program, Session
+from workloads.streams import Progress
+from workloads.traces import Asked, read_trace, recognise, workload_digest
 
 DEFAULT_PROGRAMS = 700
+_FILES = tuple(kind + packed for kind in (".json", ".jsonl", ".csv", ".traj") for packed in ("", *COMPRESSED))
 _SKIPPED: dict[str, str] = {}
 """Files that could not be loaded and why, by their module's name."""
 
@@ -46,6 +46,10 @@ def load(
     on_overflow: str = "auto",
     fmt: str | None = None,
     closed: bool = False,
+    strict: bool = False,
+    cap_idle: float | None = None,
+    scale_rate: float | None = None,
+    progress: Progress | None = None,
 ) -> ProgramSet:
     """The programs ``spec`` names: a pure function of the arguments and the files read.
 
@@ -54,22 +58,41 @@ def load(
     are drawn without replacement in a seeded order, again and again under new
     segment ids until there are ``n``; ``closed`` (a closed loop) draws them the same
     way. ``on_overflow``: refuse, skip, truncate, or auto (generators refuse, traces
-    skip). ``fmt`` names the reader. Raises WorkloadError.
+    skip). ``fmt`` names the reader. Of traces: ``strict`` refuses what would be skipped or
+    repaired, ``cap_idle`` lets no pause or tool take more seconds, ``scale_rate`` divides
+    recorded arrivals, ``progress`` is called with bytes read and bytes in all. Raises WorkloadError.
     """
     _check(n, rate, max_model_len, on_overflow)
+    asked = Asked(n, seed, rate, closed, strict, cap_idle, scale_rate)
     if shown(spec) != spec:
         raise WorkloadError(f"{shown(spec)}: the name is not UTF-8 text; give the file or folder another")
     kind, target, preset = _resolve(spec)
     if kind == "trace":
-        return _trace(Path(target), n, seed, parameters, rate, max_model_len, on_overflow, fmt, closed)
+        reader, _ = detect(Path(target), fmt)
+        return read_trace(Path(target), reader, parameters, max_model_len, on_overflow, asked, progress)
     if fmt is not None:
         raise WorkloadError(f"--format {fmt} is for traces; {spec} is a generator")
+    if option := next((o for o in ("cap_idle", "scale_rate") if getattr(asked, o) is not None), ""):
+        raise WorkloadError(f"--{option.replace('_', '-')} is for traces; {spec} is a generator")
     workload = _workload(target) if kind == "name" else _imported(target)
     count = DEFAULT_PROGRAMS if n is None else n
     result = _generate(workload, count, seed, preset, parameters, max_model_len, on_overflow)
     result.rate = rate if rate is not None else result.rate
-    result.digest = _digest(result, {}, {}, count, rate)
+    result.digest = workload_digest(result, {}, {}, count, rate)
     return result
+
+
+def detect(path: Path, fmt: str | None = None) -> tuple[Reader, str]:
+    """(reader, why it is this one: "looks like mooncake because ...").
+
+    ``fmt`` names it. Raises WorkloadError if no reader, or more than one, recognises the input.
+    """
+    if fmt is None:
+        return recognise(path, _readers())
+    if fmt not in _readers():
+        _refuse_skipped(f"workloads.readers.{fmt}")
+        raise WorkloadError(f"no format {fmt!r}: {nearest(fmt, _readers())}")
+    return _readers()[fmt], f"{fmt}, as asked for"
 
 
 def workload_names() -> list[str]:
@@ -114,7 +137,7 @@ def _resolve(spec: str) -> tuple[str, str, str | None]:
         return "trace", spec, None
     if rest and "/" not in spec:
         return "import", spec, None
-    if "/" in spec or spec.endswith((".json", ".jsonl", ".gz", ".csv")):
+    if "/" in spec or spec.endswith(_FILES):
         raise WorkloadError(f"no file or folder {spec}")
     raise WorkloadError(f"no workload {spec!r}, and no such file: {nearest(head, _workloads())}")
 
@@ -135,7 +158,7 @@ def _generate(
     if longest is None or longest > limit:
         skipped, cuts = Tally(), Tally()
         rule = "refuse" if on_overflow == "auto" else on_overflow
-        result.programs = fit_specs(result.programs, limit, rule, skipped, cuts)
+        result.programs = fit_specs(list(result.programs), limit, rule, skipped, cuts)
         result.skipped.update(skipped.counts)
         result.repaired.update(cuts.counts)
         result.where.update(skipped.where() | cuts.where())
@@ -240,108 +263,3 @@ def _source(function: Callable[..., object]) -> str:
         return inspect.getsource(inspect.getmodule(function) or function)
     except (OSError, TypeError):
         return ""
-
-
-# Traces
-
-
-def _trace(
-    path: Path, n: int | None, seed: int, parameters: Mapping[str, str], rate: float | None,
-    limit: int, on_overflow: str, fmt: str | None, closed: bool,
-) -> ProgramSet:  # fmt: skip
-    if parameters:
-        raise WorkloadError(f"{path.name} is a trace and has no parameter {next(iter(parameters))!r}")
-    files = files_of(path)
-    if not files:
-        raise WorkloadError(f"no files in {path}")
-    reader = _reader(path, files, fmt)
-    rule = "skip" if on_overflow == "auto" else on_overflow
-    result = reader.read(path, max_model_len=limit, on_overflow=rule)
-    if not result.programs:
-        reasons = "; ".join(f"{count} x {reason}" for reason, count in result.skipped.items())
-        line = f"{path.name}: no program is left: {reasons or 'the file holds none'}"
-        raise NothingLeft(line, exceeded(result.skipped, limit))
-    if rate is not None or closed:
-        result.programs = _drawn(result.programs, n or len(result.programs), seed)
-        result.rate = rate
-    else:
-        result.programs = _recorded(result.programs, n, path.name)
-    result.parameters = {"format": reader.name, "on_overflow": rule, **result.parameters}
-    result.digest = _digest(result, _hashes(path, files), result.skipped, n, rate)
-    return result
-
-
-def _reader(path: Path, files: list[Path], fmt: str | None) -> Reader:
-    if fmt is not None:
-        if fmt not in _readers():
-            _refuse_skipped(f"workloads.readers.{fmt}")
-            raise WorkloadError(f"no format {fmt!r}: {nearest(fmt, _readers())}")
-        return _readers()[fmt]
-    if path.is_file() and path.stat().st_size == 0:
-        raise WorkloadError(f"{path.name}: the file is empty")
-    for name in sorted(_readers()):
-        if _readers()[name].sniff(path):
-            return _readers()[name]
-    why = next((f"{shown(file.name)}: {line}" for file in files if (line := fault(file))), "")
-    why = why.removeprefix(f"{path.name}: ")
-    raise WorkloadError(
-        f"{path.name}: no reader recognises this{why and f': {why}'} (formats: {', '.join(reader_names())}); "
-        "name the format to see what is wrong with it"
-    )
-
-
-def _drawn(programs: list[ProgramSpec], n: int, seed: int) -> list[ProgramSpec]:
-    """``n`` programs without replacement in a seeded order, round after round."""
-    order = Stream(key_of("sample", seed))
-    result: list[ProgramSpec] = []
-    copy = 0
-    while len(result) < n:
-        for spec in order.shuffled(programs)[: n - len(result)]:
-            result.append(_copy(spec, len(result), copy))
-        copy += 1
-    return result
-
-
-def _copy(spec: ProgramSpec, index: int, copy: int) -> ProgramSpec:
-    """A trace's program at another place, with segment ids of its own in every round."""
-    start: Any = spec.start
-    if getattr(start, "func", None) is not replay:
-        raise WorkloadError(f"program {spec.index} ({spec.kind}) is no replay: it cannot be drawn again")
-    return ProgramSpec(
-        index, spec.kind, key_of("replay", spec.index, copy), type(start)(replay, start.args[0], copy)
-    )
-
-
-def _recorded(programs: list[ProgramSpec], n: int | None, where: str) -> list[ProgramSpec]:
-    """The first ``n`` in order of their recorded arrival, which starts at 0."""
-    if n is not None and n > len(programs):
-        raise WorkloadError(
-            f"{where} has {len(programs)} usable programs, {n} were asked for; give a rate to repeat them"
-        )
-    times = [spec.arrival for spec in programs if spec.arrival is not None]
-    if len(times) < len(programs):
-        return programs[:n]
-    first = min(times)
-    ordered = sorted(programs, key=lambda spec: (spec.arrival, spec.index))[:n]
-    return [
-        ProgramSpec(i, spec.kind, spec.key, spec.start, (spec.arrival or 0.0) - first)
-        for i, spec in enumerate(ordered)
-    ]
-
-
-def _hashes(path: Path, files: list[Path]) -> dict[str, str]:
-    if path.is_file():
-        return {path.name: digest(path)}
-    return {shown(file.relative_to(path).as_posix()): digest(file) for file in files}
-
-
-def _digest(
-    result: ProgramSet,
-    files: Mapping[str, str],
-    skipped: Mapping[str, int],
-    n: int | None,
-    rate: float | None,
-) -> str:
-    """sha256 of what defines the workload, without the seed (a generator's skips depend on it)."""
-    what = [result.name, dict(result.parameters), dict(files), dict(skipped), n, rate]
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()

@@ -38,6 +38,7 @@ class Recipe:
 
     def add(self, result: ProgramSet, index: int, key: int) -> None:
         """Append the program of ``key`` to ``result``, and count its repair."""
+        assert isinstance(result.programs, list), "a generator's set"
         result.programs.append(ProgramSpec(index, self.kind, key, self.start))
         repair = self.repair(key) if self.repair is not None else ""
         if repair:

@@ -142,7 +142,7 @@ def test_unreadable_traces(tmp_path):
     with pytest.raises(WorkloadError, match=r"text.csv:1:1: broken JSON"):
         load(str(tmp_path / "text.csv"), fmt="weka")
     with pytest.raises(WorkloadError, match="has no parameter 'a'"):
-        load(str(tmp_path), parameters={"a": "1"})
+        load(str(tmp_path), fmt="weka", parameters={"a": "1"})
 
 
 @pytest.mark.parametrize(

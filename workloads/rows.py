@@ -1,0 +1,294 @@
+"""Traces of requests as columns: a few bytes a row, and programs made when they are asked for.
+
+A file of two million rows has no two million objects: a ``Table`` keeps its numbers in
+arrays, and a ``Programs`` is a sequence that makes a ``ProgramSpec`` for each access.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import overload
+
+import numpy as np
+
+from vocabulary import on_grid
+from workloads.base import ProgramSpec, WorkloadError
+from workloads.files import Tally
+from workloads.keys import key_of
+from workloads.overflow import fit
+from workloads.replay import replay
+from workloads.script import Script, ThinkOp, ToolOp
+from workloads.session import Program, Session
+
+MOST_TOKENS = (1 << 32) - 1
+"""Of one prompt or reply of a row."""
+LATEST = 1 << 20
+"""No recorded arrival may be more seconds (12 days) after the first."""
+
+
+class Columns:
+    """Rows of one file: arrival in seconds (NaN if unknown), prompt and reply in tokens, block ids.
+
+    ``pauses`` are the seconds before a row's call, once one is known; ``lines`` the line
+    of every row after which the numbers of rows and lines differ otherwise than before.
+    """
+
+    def __init__(self) -> None:
+        self.times = array("d")
+        self.inputs = array("I")
+        self.outputs = array("I")
+        self.ids = array("I")
+        self.ends = array("Q")
+        self._breaks: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def add(self, line: int, time: float, tokens: int, output: int, ids: list[int]) -> None:
+        """A row. Raises OverflowError or TypeError for what is no number of its kind."""
+        row = len(self.inputs)
+        if not self._breaks or line - row != self._breaks[-1][1]:
+            self._breaks.append((row, line - row))
+        self._extend(ids)
+        self.times.append(time)
+        self.inputs.append(tokens)
+        self.outputs.append(output)
+        self.ends.append(len(self.ids))
+
+    def _extend(self, ids: list[int]) -> None:
+        size = len(self.ids)
+        try:
+            self.ids.extend(ids)
+        except OverflowError:
+            del self.ids[size:]
+            if self.ids.typecode == "Q" or min(ids) < 0:
+                raise
+            self.ids = array("Q", self.ids)
+            self._extend(ids)
+
+    def line(self, row: int) -> int:
+        """The line of the file that row ``row`` stands on."""
+        place = bisect_right(self._breaks, (row, 1 << 62)) - 1
+        return row + self._breaks[place][1]
+
+    def blocks(self, row: int) -> list[int]:
+        """The block ids of a row."""
+        return self.ids[self.ends[row - 1] if row else 0 : self.ends[row]].tolist()
+
+    def refuse_partial_and_whole(self, block: int, name: str, field: str) -> None:
+        """Raise WorkloadError if an id is of a whole block here and of a part of one there.
+
+        So is an id of parts of different lengths: equal ids are equal text.
+        """
+        inputs = np.frombuffer(self.inputs, dtype=np.uint32)
+        ends = np.frombuffer(self.ends, dtype=np.uint64).astype(np.int64)
+        ids = np.frombuffer(self.ids, dtype=f"u{self.ids.itemsize}")
+        rows = np.flatnonzero((inputs % block != 0) & (np.diff(ends, prepend=0) * block > inputs))
+        partial = ids[ends[rows] - 1]
+        order = np.argsort(partial, kind="stable")
+        same = partial[order[1:]] == partial[order[:-1]]
+        length = inputs[rows] % block
+        for at in np.flatnonzero(same & (length[order[1:]] != length[order[:-1]]))[:1]:
+            self._contradict(name, field, int(rows[order[at + 1]]), int(rows[order[at]]), block)
+        spot = _elsewhere(ids, np.sort(partial), ends[rows] - 1)
+        if spot is not None:
+            row = int(np.searchsorted(ends, spot, side="right"))
+            other = int(rows[int(np.flatnonzero(partial == ids[spot])[0])])
+            self._contradict(name, field, row, other, block, int(ids[spot]))
+
+    def _contradict(self, name: str, field: str, row: int, other: int, block: int, whole: int = -1) -> None:
+        ids = self.blocks(other)
+        size = f"a whole block of {block}" if whole >= 0 else f"{self.inputs[row] % block} tokens"
+        raise WorkloadError(
+            f"{name}:{self.line(row)}.{field}: block {ids[-1]} is {size} here, but the last "
+            f"{self.inputs[other] % block} tokens of the prompt in line {self.line(other)}; "
+            "equal ids must be equal text"
+        )
+
+
+def _elsewhere(ids: np.ndarray, wanted: np.ndarray, known: np.ndarray) -> int | None:
+    """The first place outside ``known`` that holds one of ``wanted`` (sorted), in pieces."""
+    if not len(wanted):
+        return None
+    span = int(ids.max()) + 1
+    mask = None
+    if span <= max(1 << 20, 4 * len(ids)):
+        mask = np.zeros(span, dtype=bool)
+        mask[wanted] = True
+    for start in range(0, len(ids), 1 << 20):
+        piece = ids[start : start + (1 << 20)]
+        found = np.flatnonzero(mask[piece] if mask is not None else np.isin(piece, wanted)) + start
+        mine = known[np.searchsorted(known, start) : np.searchsorted(known, start + len(piece))]
+        if len(found) > len(mine):
+            return int(np.setdiff1d(found, mine)[0])
+    return None
+
+
+class Table:
+    """The programs of one file: ``script(i)`` builds one from the rows ``rows(i)``.
+
+    ``groups``: the rows of each program in the order of its calls; None is one each.
+    """
+
+    def __init__(
+        self, columns: Columns, build: Callable[[Sequence[int]], Script],
+        groups: list[array[int]] | None = None,
+    ) -> None:  # fmt: skip
+        self.columns = columns
+        self.build = build
+        self.groups = groups
+        self.fitted: dict[int, Script] = {}
+        self.kept: Sequence[int] = range(len(columns) if groups is None else len(groups))
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def rows(self, program: int) -> Sequence[int]:
+        """The rows of the ``program``-th that is kept."""
+        place = self.kept[program]
+        return (place,) if self.groups is None else self.groups[place]
+
+    def script(self, program: int) -> Script:
+        """What the ``program``-th that is kept does."""
+        found = self.fitted.get(self.kept[program])
+        return found if found is not None else self.build(self.rows(program))
+
+    def arrival(self, program: int) -> float:
+        """Seconds, NaN if unknown."""
+        return self.columns.times[self.rows(program)[0]]
+
+    def fit(self, limit: int, rule: str, name: str, skipped: Tally, cuts: Tally) -> None:
+        """Leave out or cut the programs whose calls do not fit ``limit`` tokens (see ``overflow``)."""
+        inputs = np.frombuffer(self.columns.inputs, dtype=np.uint32).astype(np.int64)
+        long = inputs + np.frombuffer(self.columns.outputs, dtype=np.uint32) > limit
+        if self.groups is None:
+            doubtful = np.flatnonzero(long).tolist()
+        else:
+            doubtful = [i for i, rows in enumerate(self.groups) if long[rows].any()]
+        left_out = []
+        for place in doubtful:
+            rows = (place,) if self.groups is None else self.groups[place]
+            where = f"{name}:{self.columns.line(next(row for row in rows if long[row]))}"
+            script = fit(self.build(rows), limit, rule, where, skipped, cuts)
+            if script is None:
+                left_out.append(place)
+            else:
+                self.fitted[place] = script
+        if left_out:
+            self.kept = array("q", np.delete(np.arange(len(self.kept)), left_out).tobytes())
+
+
+class Programs(Sequence[ProgramSpec]):
+    """The programs of some tables, made on access.
+
+    ``order`` are their numbers; each pass over ``order`` of ``round`` programs is a copy with
+    segment ids of its own (0: no copies). Arrivals are ``(recorded - first) / scale``.
+    """
+
+    def __init__(self, kind: str, tables: Sequence[Table]) -> None:
+        self.kind = kind
+        self.tables = list(tables)
+        self.starts = [0]
+        for table in self.tables:
+            self.starts.append(self.starts[-1] + len(table))
+        self.order: Sequence[int] = range(self.starts[-1])
+        self.round = 0
+        self.timed = True
+        self.first = 0.0
+        self.scale = 1.0
+        self.cap: float | None = None
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @overload
+    def __getitem__(self, index: int) -> ProgramSpec: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[ProgramSpec]: ...
+    def __getitem__(self, index: int | slice) -> ProgramSpec | list[ProgramSpec]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        place = range(len(self))[index]
+        number = self.order[place]
+        copy = place // self.round if self.round else 0
+        start = partial(replay_row, self, number, copy)
+        return ProgramSpec(place, self.kind, key_of("replay", number, copy), start, self.arrival(number))
+
+    def __iter__(self) -> Iterator[ProgramSpec]:
+        return (self[i] for i in range(len(self)))
+
+    def arrival(self, number: int) -> float | None:
+        """Seconds since the first, on the grid; None where it does not count or is not known."""
+        if not self.timed:
+            return None
+        table, place = self._place(number)
+        time = table.arrival(place)
+        return on_grid((time - self.first) / self.scale) if time == time else None
+
+    def script(self, number: int) -> Script:
+        """What program ``number`` does."""
+        table, place = self._place(number)
+        script = table.script(place)
+        if self.cap is not None:
+            cap_pauses(script, self.cap)
+        return script
+
+    def _place(self, number: int) -> tuple[Table, int]:
+        at = bisect_right(self.starts, number) - 1
+        return self.tables[at], number - self.starts[at]
+
+    def drawn(self, order: Iterable[int]) -> Programs:
+        """In this order, in which every program comes once before one comes again."""
+        result = self._like(array("q", order))
+        result.timed, result.round = False, len(self)
+        return result
+
+    def by_arrival(self) -> Programs:
+        """In order of arrival, the first at 0; as they are if an arrival is missing."""
+        times = np.fromiter((self._time(n) for n in self.order), dtype=float, count=len(self))
+        if not len(times) or np.isnan(times).any():
+            result = self._like(self.order)
+            result.timed = False
+            return result
+        result = self._like(array("q", np.argsort(times, kind="stable").tolist()))
+        result.first = float(times.min())
+        return result
+
+    def last(self) -> float | None:
+        """The arrival of the last one in seconds, however late; None where there is none."""
+        if not self.timed:
+            return None
+        return (self._time(self.order[-1]) - self.first) / self.scale
+
+    def head(self, n: int | None) -> Programs:
+        """The first ``n``."""
+        return self._like(self.order[:n])
+
+    def _time(self, number: int) -> float:
+        table, place = self._place(number)
+        return table.arrival(place)
+
+    def _like(self, order: Sequence[int]) -> Programs:
+        result = Programs(self.kind, self.tables)
+        result.order, result.round, result.timed = order, self.round, self.timed
+        result.first, result.scale, result.cap = self.first, self.scale, self.cap
+        return result
+
+
+def replay_row(programs: Programs, number: int, copy: int, session: Session) -> Program:
+    """The coroutine of program ``number``; its script is built now."""
+    return replay(programs.script(number), copy, session)
+
+
+def cap_pauses(script: Script, cap: float) -> int:
+    """Let no tool and no wait of the script take over ``cap`` seconds; how many did."""
+    cut = 0
+    for op in script.walk():
+        if isinstance(op, ThinkOp) and op.seconds > cap:
+            op.seconds, cut = cap, cut + 1
+        elif isinstance(op, ToolOp) and op.work_s > cap:
+            op.work_s, cut = cap, cut + 1
+    return cut
