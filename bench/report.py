@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -237,7 +238,7 @@ def provenance(found: Found, command: str) -> dict[str, Any]:
     machines = {str(c.manifest.get("hardware", {}).get("cpu")) for c in cells}
     made: dict[str, Any] = {
         "badge": badges[0] if len(badges) == 1 else _kinds(badges),
-        "This page": {"command": command, **_described(git_state()), **versions()},
+        "This page": {"command": command, **_described(git_state()), **versions(), **_drawn_with()},
         "Results were made with": [
             ", ".join(f"{k} {v}" for k, v in sorted(versions.items()))
             for versions in _unique(c.manifest.get("versions", {}) for c in cells)
@@ -256,6 +257,10 @@ def _kinds(badges: Sequence[str]) -> str:
         return UNMARKED
     simulated = all(b.startswith("SIMULATED") for b in badges)
     return f"{'SIMULATED' if simulated else 'Simulated and measured results'}: {len(badges)} set-ups"
+
+
+def _drawn_with() -> dict[str, str]:
+    return {name: metadata.version(name) for name in ("jinja2", "matplotlib")}
 
 
 def _unique(items: Any) -> list[dict[str, Any]]:

@@ -95,7 +95,9 @@ def paint(
     rows, workloads = panel_rows(table), distinct(table, "workload")
     systems = theme.marks(table.system)
     same = table.groupby(["model", "statistic"]).top.nunique().max() == 1
-    fig, axes = theme.panels(len(rows), len(workloads), share_y=bool(same))
+    below = 0.0 if claims is None else 0.12 * (1 + min(CLAIMS_SHOWN + 1, _most_claims(claims)))
+    size = (theme.PANEL[0], theme.PANEL[1] + below)
+    fig, axes = theme.panels(len(rows), len(workloads), share_y=bool(same), size=size)
     shown = {"arrow": False, "hollow": False, "band": False, "saturation": False}
     for i, (model, statistic) in enumerate(rows):
         for j, workload in enumerate(workloads):
@@ -167,6 +169,10 @@ def _band(ax: Any, paper: pd.DataFrame | None, model: str, workload: str) -> boo
     return bool(len(rows))
 
 
+def _most_claims(claims: pd.DataFrame) -> int:
+    return int(claims.groupby(["workload", "model"]).size().max())
+
+
 def _claims(ax: Any, claims: pd.DataFrame) -> None:
     """The stated value beside ours, below the panel; the paper's claims before the note's."""
     rows = claims.sort_values("source", ascending=False, kind="stable")
@@ -174,7 +180,22 @@ def _claims(ax: Any, claims: pd.DataFrame) -> None:
     if len(rows) > CLAIMS_SHOWN:
         texts.append(f"and {len(rows) - CLAIMS_SHOWN} more in the table of verdicts")
     if texts:
-        ax.text(0, -0.3, "\n".join(texts), transform=ax.transAxes, fontsize=6, va="top", linespacing=1.35)
+        ax.annotate("\n".join(texts), (0, 0), (0, -31), xycoords="axes fraction", textcoords="offset points",
+                    fontsize=6, va="top", linespacing=1.35)  # fmt: skip
+
+
+def _most_claims(claims: pd.DataFrame) -> int:
+    return int(claims.groupby(["workload", "model"]).size().max())
+
+
+def _claims(ax: Any, claims: pd.DataFrame) -> None:
+    """The stated value beside ours, below the panel; the paper's claims before the note's."""
+    rows = claims.sort_values("source", ascending=False, kind="stable")
+    texts = [_claim(row) for row in rows.head(CLAIMS_SHOWN).to_dict("records")]
+    if len(rows) > CLAIMS_SHOWN:
+        texts.append(f"and {len(rows) - CLAIMS_SHOWN} more in the table of verdicts")
+    if texts:
+        ax.text(0, -0.3, "\n".join(texts), fontsize=6, va="top", linespacing=1.35, transform=ax.transAxes)
 
 
 def _claim(row: Mapping[str, Any]) -> str:

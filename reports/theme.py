@@ -7,6 +7,7 @@ colour. matplotlib is imported when a figure is drawn.
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ Dash = Literal["-"] | tuple[float, tuple[float, ...]]
 SIMULATED = "SIMULATED"
 GREY = "#666666"
 BAND = "#ececec"
+LINE = 0.2
+"""Height (inches) of a row of the legend."""
 PANEL = (2.9, 2.3)
 """Width and height (inches) of one panel, its labels included."""
 
@@ -125,7 +128,7 @@ def panels(
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    width, height = max(3.6, size[0] * columns + 0.5), size[1] * rows + 0.9
+    width, height = max(4.2, size[0] * columns + 0.5), size[1] * rows + 0.5
     engine = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06)
     fig = Figure(figsize=(width, height), layout=engine)
     axes = fig.subplots(rows, columns, squeeze=False, sharey="row" if share_y else False)
@@ -181,6 +184,7 @@ def legend(fig: Figure, names: Mapping[str, Mark], notes: Sequence[tuple[Any, st
     handles += [artist for artist, _ in notes]
     widest = 0.7 + 0.055 * max(map(len, labels))  # inches: handle and text
     room = max(1, int(fig.get_figwidth() / widest))
+    fig.set_figheight(fig.get_figheight() + LINE * math.ceil(len(labels) / room))
     fig.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), room), handlelength=3.4)
 
 

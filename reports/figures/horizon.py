@@ -81,7 +81,7 @@ def _panel(ax: Any, rows: pd.DataFrame, systems: dict[str, theme.Mark]) -> None:
                     marker=mark.marker, markersize=mark.size, linewidth=mark.width,
                     elinewidth=0.8, capsize=2)  # fmt: skip
     ax.set_xscale("log")
-    ax.set_xticks(sorted(set(rows.horizon)), [f"{h:g}" for h in sorted(set(rows.horizon))])
+    ax.set_xticks(sorted(set(rows.horizon)), [f"{h:.3g}" for h in sorted(set(rows.horizon))])
     ax.minorticks_off()
     ax.set_ylim(bottom=0)
     ax.set_xlabel("horizon H: programs arrive for (s)")

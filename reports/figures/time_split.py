@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,6 +89,7 @@ def _legend(fig: Any, columns: list[str]) -> None:
     parts = [PARTS[c] for c in columns]
     handles = [Patch(facecolor=c, hatch=h, edgecolor="#222222", linewidth=0.4, label=n) for n, c, h in parts]
     room = max(3, int(fig.get_figwidth() / 1.0))
+    fig.set_figheight(fig.get_figheight() + theme.LINE * math.ceil(len(handles) / room))
     fig.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), room))
 
 
