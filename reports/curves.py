@@ -184,20 +184,6 @@ def _claims(ax: Any, claims: pd.DataFrame) -> None:
                     fontsize=6, va="top", linespacing=1.35)  # fmt: skip
 
 
-def _most_claims(claims: pd.DataFrame) -> int:
-    return int(claims.groupby(["workload", "model"]).size().max())
-
-
-def _claims(ax: Any, claims: pd.DataFrame) -> None:
-    """The stated value beside ours, below the panel; the paper's claims before the note's."""
-    rows = claims.sort_values("source", ascending=False, kind="stable")
-    texts = [_claim(row) for row in rows.head(CLAIMS_SHOWN).to_dict("records")]
-    if len(rows) > CLAIMS_SHOWN:
-        texts.append(f"and {len(rows) - CLAIMS_SHOWN} more in the table of verdicts")
-    if texts:
-        ax.text(0, -0.3, "\n".join(texts), fontsize=6, va="top", linespacing=1.35, transform=ax.transAxes)
-
-
 def _claim(row: Mapping[str, Any]) -> str:
     got = number(row["got"]) if isinstance(row["got"], float | int) else str(row["got"])
     low, high = row.get("low"), row.get("high")
