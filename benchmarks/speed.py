@@ -4,7 +4,10 @@ speed1: 1 000 programs, Poisson 0.6/s, seed 1; calls per program round(LN(2.0, .
 output LN(5.4, .8) >= 8; first input LN(6.5, .6), later ones LN(5, .7) >= 8; tools LN(-.5, 1.0) s;
 A100, Llama-3.1-8B, 27 000 blocks, 256 sequences, 2 048 tokens a step. Event rows are kept.
 
-    python benchmarks/speed.py [--json] [--repeat N] [--scheduler NAME]...
+    python benchmarks/speed.py [--json] [--repeat N] [--scheduler NAME]... [--option NAME=VALUE]...
+
+``--option`` sets engine options for all rows (docs/engine-options.md): chunked_prefill=false,
+preemption=swap, ...; moving a block takes 0.1 ms.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -26,7 +30,7 @@ from benchmarks.calibration import ns_per_turn
 from systems.catalog import build_router, build_scheduler, build_table, load_system, scheduler_names
 from systems.engines.sim import SimEngine
 from systems.latency import load_table
-from vocabulary import EngineConfig
+from vocabulary import EngineConfig, on_grid
 from workloads.arrivals import poisson
 from workloads.base import ProgramSpec
 from workloads.keys import key_of
@@ -57,12 +61,30 @@ async def program(rows: Plan, session: Session) -> None:
         await session.call(new, output=output)
 
 
-def measure(scheduler: str, plans: Sequence[Plan], times: Sequence[float]) -> dict[str, float | str]:
+class Link:
+    """Moving KV over a link of one speed."""
+
+    def seconds(self, blocks: int) -> float:
+        """0.1 ms a block."""
+        return on_grid(1e-4 * blocks)
+
+
+def option(text: str) -> tuple[str, bool | int | str]:
+    """``name=value`` of an engine option. Raises ValueError without a value."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"an option is NAME=VALUE, got {text!r}")
+    return name, {"true": True, "false": False}.get(value, int(value) if value.isdigit() else value)
+
+
+def measure(
+    scheduler: str, plans: Sequence[Plan], times: Sequence[float], **options: Any
+) -> dict[str, float | str]:
     """One run; CPU seconds of this process, simulated seconds, rates."""
     spec = load_system("vllm-opt", scheduler=scheduler)
     table = build_table(spec)
-    config = EngineConfig(kv_blocks=27_000, max_num_seqs=256, max_num_batched_tokens=2048)
-    engine = SimEngine(0, config, build_scheduler(spec, table), load_table("llama-3.1-8b", "a100"))
+    config = EngineConfig(kv_blocks=27_000, max_num_seqs=256, max_num_batched_tokens=2048, **options)
+    engine = SimEngine(0, config, build_scheduler(spec, table), load_table("llama-3.1-8b", "a100"), Link())
     specs = [
         ProgramSpec(i, "speed1", key_of("speed1", i), partial(program, rows)) for i, rows in enumerate(plans)
     ]
@@ -81,7 +103,7 @@ def measure(scheduler: str, plans: Sequence[Plan], times: Sequence[float]) -> di
         "cpu_s": cpu, "simulated_s": end.time, "calls_per_s": end.calls / cpu,
         "output_tokens_per_s": tokens / cpu, "simulated_s_per_s": end.time / cpu,
         "steps": end.engines[0]["steps"], "utilisation": end.engines[0]["busy_s"] / end.time,
-        "hit_rate": end.engines[0]["hit_tokens"] / end.engines[0]["query_tokens"],
+        "hit_rate": end.engines[0]["hit_tokens"] / max(1, end.engines[0]["query_tokens"]),
         "preemptions": end.engines[0]["preemptions"],
     }  # fmt: skip
 
@@ -90,6 +112,7 @@ def main() -> None:
     """Best of ``--repeat`` runs per scheduler, as a table or JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--scheduler", action="append", help="a scheduler's name (default: all)")
+    parser.add_argument("--option", action="append", type=option, default=[], metavar="NAME=VALUE")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -100,7 +123,7 @@ def main() -> None:
         runs = []
         for _ in range(arguments.repeat):
             before = ns_per_turn()
-            run = measure(scheduler, plans, times)
+            run = measure(scheduler, plans, times, **dict(arguments.option))
             run["ns_per_turn"] = (before + ns_per_turn()) / 2
             runs.append(run)
         rows.append(min(runs, key=lambda run: run["cpu_s"]))

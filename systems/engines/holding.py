@@ -9,7 +9,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from systems.engines.displacement import Room, outranks
-from systems.engines.options import OptionEngine
+from systems.engines.paced import PacedEngine
 from systems.engines.request import GONE, HELD, WAITING, Order, Request
 from systems.protocols import LatencyModel, Scheduler, TransferModel
 from vocabulary import BLOCK, Call, EngineConfig, Finished, blocks_for
@@ -17,8 +17,8 @@ from vocabulary import BLOCK, Call, EngineConfig, Finished, blocks_for
 Entry = tuple[Order, int, Request]
 
 
-class HoldEngine(OptionEngine):
-    """``OptionEngine`` whose displaced calls keep their blocks while nobody better needs them."""
+class HoldEngine(PacedEngine):
+    """``PacedEngine`` whose displaced calls keep their blocks while nobody better needs them."""
 
     __slots__ = ("first_held", "last_held", "n_held", "restarted")
 

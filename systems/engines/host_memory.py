@@ -49,10 +49,6 @@ class HostMemory:
         self.tier: OrderedDict[Place, None] = OrderedDict()  # least recently entered first
         self.entered = self.dropped = self.fetched = 0
 
-    def moving(self) -> bool:
-        """Whether the next step moves blocks."""
-        return self.out > 0 or self.into > 0
-
     def moved(self) -> tuple[int, int]:
         """(blocks out, blocks in) of the step that starts now."""
         moved = self.out, self.into
@@ -109,14 +105,16 @@ class HostMemory:
         places = list(self._places(run.ids, run.ends, end - blocks, end, make=True))
         for node, _ in places:  # nobody drops it meanwhile
             node.users += 1
+        tier, room = self.tier, self.room - self.used
         for place in reversed(places):
-            if place in self.tier:
-                self.tier.move_to_end(place)
+            if place in tier:
+                tier.move_to_end(place)
                 self._leave(place[0])
             else:
                 self.entered += 1
-                self.tier[place] = None
-                self._shrink()
+                tier[place] = None
+                if len(tier) > room:
+                    self._shrink()
 
     def _shrink(self) -> None:
         while self.used + len(self.tier) > self.room:

@@ -45,7 +45,7 @@ class Request:
         self.ends = body.ends
         self.tokens = call.prompt_tokens
         self.total = call.prompt_tokens + body.output_tokens
-        self.computed = self.hit = self.tree = self.decoded = 0
+        self.computed = self.hit = self.tree = self.decoded = self.copy = 0
         self.chain: list[Held] = []
         self.state = WAITING
         self.decoding = self.renewed = self.again = False
@@ -57,7 +57,6 @@ class Request:
         self.g0: int
         self.finish_at: int
         # Set and used by ``options`` only:
-        self.copy: int
         self.decodes: bool
         self.paused: float
         self.swapped: float

@@ -22,9 +22,21 @@ from vocabulary import BLOCK, INF, EngineConfig, EngineView, Finished, Step
 _ROUND = 1.5 * 2.0**22  # vocabulary.on_grid, inlined where it runs once a step
 
 
-def _has_options(config: EngineConfig) -> bool:
-    usual = config.chunked_prefill and config.preemption == "recompute"
-    return not usual or config.schedule_every > 1 or config.host_tier
+def _with_options(config: EngineConfig, scheduler: Scheduler) -> type[SimEngine]:
+    """The class that has what is asked for, and no more."""
+    if config.preemption == "hold":
+        from systems.engines.holding import HoldEngine
+
+        return HoldEngine
+    if not config.chunked_prefill or config.schedule_every > 1:
+        from systems.engines.paced import PacedEngine
+
+        return PacedEngine
+    if config.preemption == "swap" or config.host_tier or getattr(scheduler, "reads_cache", False):
+        from systems.engines.options import OptionEngine
+
+        return OptionEngine
+    return SimEngine
 
 
 class SimEngine(Batch):
@@ -43,15 +55,7 @@ class SimEngine(Batch):
         transfer: TransferModel | None = None,  # noqa: ARG004
     ) -> SimEngine:
         """The engine that knows the options of docs/engine-options.md, where one is set."""
-        if cls is SimEngine and (_has_options(config) or getattr(scheduler, "reads_cache", False)):
-            if config.preemption == "hold":
-                from systems.engines.holding import HoldEngine
-
-                return super().__new__(HoldEngine)
-            from systems.engines.options import OptionEngine
-
-            return super().__new__(OptionEngine)
-        return super().__new__(cls)
+        return super().__new__(_with_options(config, scheduler) if cls is SimEngine else cls)
 
     # -- the host's side -------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import pytest
 from systems.engines.holding import HoldEngine
 from systems.engines.host_memory import HostMemory
 from systems.engines.options import OptionEngine
+from systems.engines.paced import PacedEngine
 from systems.engines.radix import Run
 from systems.engines.request import Request
 from systems.engines.sim import SimEngine
@@ -27,8 +28,8 @@ NO_LADDER = LadderKnobs()
         ({}, SimEngine),
         ({"host_blocks": 9}, SimEngine),
         ({"prefix_cache": False}, SimEngine),
-        ({"chunked_prefill": False}, OptionEngine),
-        ({"schedule_every": 2}, OptionEngine),
+        ({"chunked_prefill": False}, PacedEngine),
+        ({"schedule_every": 2}, PacedEngine),
         ({"preemption": "swap"}, OptionEngine),
         ({"host_tier": True}, OptionEngine),
         ({"preemption": "hold"}, HoldEngine),
@@ -92,9 +93,7 @@ def test_thousands_of_steps_cost_a_few_looks(option: str) -> None:
 
 def request(body: Body) -> Request:
     call = Call(0, 0, "", 0, body.ends[body.segments - 1])
-    made = Request(call, body, Finished(call, 0, 0.0), Slot(0, 0.0))
-    made.copy = 0
-    return made
+    return Request(call, body, Finished(call, 0, 0.0), Slot(0, 0.0))
 
 
 def run_of(start: int, blocks: int, *segments: Segment) -> Run:
