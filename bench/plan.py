@@ -20,6 +20,7 @@ from bench.foreign import policies_of, programs_of
 from bench.offline import Offline, offline
 from bench.serving import Serving, serving
 from bench.tables import FORMAT
+from bench.trace_options import split
 from systems.catalog import CatalogError, SystemSpec, load_system
 from systems.latency.catalog import UnknownTable, latency_for
 from systems.latency.scaled import ServedModel
@@ -232,17 +233,19 @@ def load_programs(config: RunConfig, room: int = CONTEXT, hint: str = "") -> Pro
     Raises UsageError or InvalidRun, with ``hint`` behind the line where ``room`` was too short.
     """
     try:
+        parameters, options = split(config.workload, config.parameters)
         with programs_of(config.workload):
             return load(
                 config.workload,
                 n=config.n,
                 seed=config.seed,
-                parameters=config.parameters,
+                parameters=parameters,
                 rate=config.rate,
                 max_model_len=room,
                 on_overflow=config.on_overflow or "auto",
                 fmt=config.format,
                 closed=config.concurrency is not None,
+                **options,
             )
     except WorkloadError as error:
         kind = InvalidRun if isinstance(error, NothingLeft) else UsageError

@@ -9,11 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from bench.offline import walk
 from bench.stats import Array
+from bench.trace_doubts import doubts
+from bench.trace_survey import (
+    CALLS,
+    NEW,
+    OUTPUT,
+    PROMPT,
+    THINK,
+    THREADS,
+    TOOL,
+    TOTAL_OUTPUT,
+    Survey,
+    survey,
+)
+from bench.trace_tails import KS_5_PERCENT, tails
 from workloads.base import ProgramSet
-from workloads.dag import ProgramDag
-from workloads.script import ThinkOp, ToolOp
 
 AGES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 """Quantiles of the quantity at which its residual life is shown."""
@@ -34,59 +45,131 @@ _MEANING = {
 }
 
 
+FITTED = (CALLS, NEW, OUTPUT, TOTAL_OUTPUT, TOOL, THINK)
+"""What heavy-tail fits are made of."""
+SHORTEST_BIN = 256
+"""Upper edge (tokens) of the first bin of prompt lengths; each further bin is twice as wide."""
+
+
 def stats(programs: ProgramSet) -> dict[str, Any]:
-    """Counts, distributions, prefix sharing and residual life; a dry run of every program."""
-    values: dict[str, list[float]] = {name: [] for name in _NAMES}
-    hits = walk(programs.programs, lambda dag: _collect(dag, values))
-    arrays = {name: np.asarray(v, dtype=np.float64) for name, v in values.items()}
-    prompt = int(arrays["prompt tokens per call"].sum())
+    """Counts, distributions, arrivals, prefix sharing, fits, residual life and doubts."""
+    return stats_of(survey(programs))
+
+
+def stats_of(found: Survey) -> dict[str, Any]:
+    """``stats`` of a set that was surveyed already."""
+    programs, values = found.programs, found.values
     left_out = sum(programs.skipped.values())
     caveat = {"caveat": f"{left_out} skipped, so the longest sessions may be missing" if left_out else ""}
     return {
         "name": programs.name,
+        "format": programs.parameters.get("format", "") if programs.read else "",
         "digest": programs.digest,
         "parameters": dict(programs.parameters),
         "programs": len(programs.programs),
-        "calls": int(arrays["calls per program"].sum()),
+        "calls": int(values[CALLS].sum()),
+        "forks": found.forks,
+        "output_tokens": int(values[OUTPUT].sum()),
         "read": programs.read,
         "skipped": dict(programs.skipped),
         "repaired": dict(programs.repaired),
         "where": dict(programs.where),
-        "distributions": {name: describe(v) for name, v in arrays.items() if v.size},
-        "prefix": {"optimum": hits / prompt if prompt else None, "hit_tokens": hits, "prompt_tokens": prompt},
+        "doubts": doubts(found),
+        "distributions": {name: describe(v) for name, v in values.items() if v.size and _tells(name, v)},
+        "arrivals": arrivals(found.arrivals),
+        "prefix": prefix(found),
+        "fits": {name: tails(values[name]) for name in FITTED if values[name].size},
         "residual_life": [
-            residual_life(arrays["output tokens per program"], "output tokens") | caveat,
-            residual_life(arrays["calls per program"], "calls") | caveat,
+            residual_life(values[TOTAL_OUTPUT], "output tokens") | caveat,
+            *([residual_life(values[CALLS], "calls") | caveat] if values[CALLS].max(initial=0) > 1 else []),
         ],
     }
 
 
-_NAMES = (
-    "calls per program",
-    "threads per program",
-    "prompt tokens per call",
-    "output tokens per call",
-    "output tokens per program",
-    "longest context per program",
-    "tool s per use",
-    "think s per wait",
-    "tool s per program",
-)
+def _tells(name: str, values: Array) -> bool:
+    """Whether a row says anything: threads that are always 1 and tools never used do not."""
+    return bool(values.max() > 1) if name == THREADS else bool(values.any())
 
 
-def _collect(dag: ProgramDag, values: dict[str, list[float]]) -> None:
-    values["calls per program"].append(len(dag.calls))
-    values["threads per program"].append(dag.threads)
-    values["prompt tokens per call"] += [c.prompt_tokens for c in dag.calls]
-    values["output tokens per call"] += [c.output_tokens for c in dag.calls]
-    values["output tokens per program"].append(dag.total_output)
-    values["longest context per program"].append(dag.longest)
-    values["tool s per program"].append(dag.tool_s)
-    for op in dag.script.walk():
-        if isinstance(op, ToolOp):
-            values["tool s per use"].append(op.work_s)
-        elif isinstance(op, ThinkOp):
-            values["think s per wait"].append(op.seconds)
+def arrivals(times: Array | None) -> dict[str, Any] | None:
+    """Recorded arrivals: rate (programs/s), CV of the gaps, and how far they are from Poisson.
+
+    ``ks_poisson``: distance of the gaps from an exponential of the same mean; ``cv_error``: its
+    standard error if the gaps are independent. None where nothing was recorded; ``span_s`` alone
+    is 0 where all arrive at once.
+    """
+    if times is None:
+        return None
+    if times.size < 3 or times[-1] <= times[0]:
+        return {"n": int(times.size), "span_s": float(times[-1] - times[0])}
+    gaps = np.diff(times)
+    mean, n = float(gaps.mean()), gaps.size
+    ordered, share = np.sort(gaps), np.arange(1, n + 1) / n
+    model = 1.0 - np.exp(-ordered / mean)
+    cv = float(gaps.std(ddof=1)) / mean
+    jack = _cv_without(gaps)
+    return {
+        "n": int(times.size),
+        "span_s": float(times[-1] - times[0]),
+        "rate": 1.0 / mean,
+        "cv": cv,
+        "cv_error": float(np.sqrt((n - 1) / n * ((jack - jack.mean()) ** 2).sum())),
+        "together": float((gaps == 0).mean()),
+        "gaps": describe(gaps),
+        "ks_poisson": float(max(np.abs(model - share).max(), np.abs(model - share + 1 / n).max())),
+        "critical": KS_5_PERCENT / math.sqrt(n),
+        "fits": tails(gaps),
+    }
+
+
+def _cv_without(gaps: Array) -> Array:
+    """The CV without each of the gaps in turn."""
+    n = gaps.size - 1
+    total, squares = gaps.sum() - gaps, (gaps**2).sum() - gaps**2
+    means = total / n
+    with np.errstate(all="ignore"):
+        found: Array = np.sqrt(np.maximum(squares / n - means**2, 0.0)) / means
+    return np.nan_to_num(found)
+
+
+def prefix(found: Survey) -> dict[str, Any]:
+    """Hits of an infinite cache as shares of prompt tokens: in all, and by prompt length (Fig. 7).
+
+    ``own``: what earlier calls of the program left; ``others``: what the programs before it
+    left; ``optimum``: the longer of the two, call by call. ``new``: tokens of no earlier prompt
+    or reply of the program.
+    """
+    prompts = found.values[PROMPT]
+    total = float(prompts.sum())
+    shares = {"optimum": found.optimum, "own": found.own, "others": found.others, "new": found.values[NEW]}
+    return {
+        **{name: float(hits.sum()) / total if total else None for name, hits in shares.items()},
+        "hit_tokens": int(found.optimum.sum()),
+        "prompt_tokens": int(total),
+        "bins": _bins(prompts, found),
+    }
+
+
+def _bins(prompts: Array, found: Survey) -> list[dict[str, float]]:
+    if not prompts.size:
+        return []
+    number = np.maximum(0, np.ceil(np.log2(prompts / SHORTEST_BIN))).astype(int)
+    rows = []
+    for k in np.unique(number):
+        here = number == k
+        tokens = float(prompts[here].sum())
+        rows.append(
+            {
+                "above": float(SHORTEST_BIN * 2.0 ** (k - 1)) if k else 0.0,
+                "up_to": float(SHORTEST_BIN * 2.0**k),
+                "calls": float(here.sum()),
+                "tokens": tokens,
+                "own": float(found.own[here].sum()) / tokens,
+                "others": float(found.others[here].sum()) / tokens,
+                "optimum": float(found.optimum[here].sum()) / tokens,
+            }
+        )
+    return rows
 
 
 def describe(values: Array) -> dict[str, float]:

@@ -1,10 +1,11 @@
-"""``bench trace``: stats and export."""
+"""``bench trace``: stats, convert and fit."""
 
 from __future__ import annotations
 
-import contextlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,12 +14,22 @@ from bench.cli.common import Json, Params, Programs, Seed, emit_json, page, verb
 if TYPE_CHECKING:
     from workloads.base import ProgramSet
 
-app = typer.Typer(help="Look at a workload or a trace, or write it as a file.", no_args_is_help=True)
+app = typer.Typer(help="Look at a workload or a trace, convert it, or fit a generator.", no_args_is_help=True)
 
 Source = Annotated[
     str, typer.Argument(help="NAME, NAME:PRESET, a file or folder, FORMAT@PATH, or pkg.mod:fn.")
 ]
 Overflow = Annotated[str, typer.Option(help="refuse, skip or truncate prompts over the context.")]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Refuse a trace in which anything is skipped or repaired.")
+]
+CapIdle = Annotated[
+    float | None, typer.Option(metavar="SECONDS", help="No tool, wait or gap of a trace is longer.")
+]
+ScaleRate = Annotated[
+    float | None, typer.Option(metavar="FACTOR", help="Recorded arrivals that many times as fast.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 
 
 @app.command("stats")
@@ -29,24 +40,76 @@ def stats(
     seed: Seed = 1,
     param: Params = None,
     on_overflow: Overflow = "skip",
+    strict: Strict = False,
+    cap_idle: CapIdle = None,
+    scale_rate: ScaleRate = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write one page with plots (.html).")
+    ] = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Counts, lengths, tool times, prefix sharing, and whether least attained service should win."""
-    from bench.foreign import programs_of
-    from bench.trace import stats as stats_of
+    """Lengths, tool times, arrivals, prefix sharing, and whether least attained service should win."""
+    from bench.trace import stats_of
+    from bench.trace_survey import survey
 
-    programs = _programs(source, n, seed, param, on_overflow)
-    with programs_of(source):
-        found = stats_of(programs)
+    programs = _programs(source, n, seed, param, on_overflow, _trace_options(strict, cap_idle, scale_rate))
+    with _foreign(source):
+        found = survey(programs)
+    facts = stats_of(found)
+    if html is not None:
+        from bench.trace_page import page as html_page
+
+        command = f"bench trace stats {source} --html {html}"
+        _write(html, html_page(found, facts, command), force)
     if as_json:
-        emit_json(found)
+        emit_json(facts)
         return
     from reports.trace import render
 
-    page(render(found))
+    page(render(facts))
+    if html is not None:
+        typer.echo(f"\nwith plots: {html}")
 
 
-@app.command("export")
+@app.command("convert")
+@verb
+def convert(
+    source: Source,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write (.gz: compressed).")],
+    to: Annotated[
+        str, typer.Option(metavar="FORMAT", help="own, mooncake, sharegpt, tracelab, azure, ...")
+    ] = "own",
+    n: Programs = None,
+    seed: Seed = 1,
+    param: Params = None,
+    on_overflow: Overflow = "skip",
+    strict: Strict = False,
+    cap_idle: CapIdle = None,
+    scale_rate: ScaleRate = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write programs in another format; says what that format could not hold. Default: our own, lossless."""
+    from bench.trace_convert import convert as write
+
+    options = _trace_options(strict, cap_idle, scale_rate)
+
+    def programs() -> ProgramSet:
+        return _programs(source, n, seed, param, on_overflow, options)
+
+    with _foreign(source):
+        facts = write(programs, to, output, force=force)
+    if as_json:
+        emit_json(facts)
+        return
+    from reports.trace_convert import lines
+
+    for line in lines(facts):
+        typer.echo(line)
+
+
+@app.command("export", hidden=True)
 @verb
 def export(
     source: Source,
@@ -55,45 +118,95 @@ def export(
     seed: Seed = 1,
     param: Params = None,
     on_overflow: Overflow = "skip",
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    force: Force = False,
 ) -> None:
-    """Write programs in our own lossless format, which every verb reads."""
-    from bench.errors import UsageError
+    """The old name of ``convert --to own``."""
+    from bench.trace_convert import convert as write
+
+    with _foreign(source):
+        facts = write(lambda: _programs(source, n, seed, param, on_overflow), "own", output, force=force)
+    from reports.trace_convert import lines
+
+    for line in lines(facts):
+        typer.echo(line)
+
+
+@app.command("fit")
+@verb
+def fit(
+    source: Source,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Parameters to write (.toml).")],
+    n: Programs = None,
+    seed: Seed = 1,
+    param: Params = None,
+    on_overflow: Overflow = "skip",
+    strict: Strict = False,
+    cap_idle: CapIdle = None,
+    scale_rate: ScaleRate = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Turn a trace into a generator (``--workload fitted:FILE.toml``), and say how well it matches."""
     from bench.files import unwritten
+    from bench.fit import fit as fit_of
+    from bench.fit import toml
+    from bench.fit_report import report
+    from bench.trace_convert import check_free
+
+    check_free(output, force)
+    programs = _programs(source, n, seed, param, on_overflow, _trace_options(strict, cap_idle, scale_rate))
+    with _foreign(source):
+        fitted = fit_of(programs)
+    _write(output, toml(fitted), force)
+    try:
+        facts = report(fitted, output, seed)
+    except OSError as error:
+        raise unwritten(error, output) from None
+    if as_json:
+        emit_json(facts)
+        return
+    from reports.trace_fit import render
+
+    page(render(facts))
+
+
+def _trace_options(strict: bool, cap_idle: float | None, scale_rate: float | None) -> dict[str, str]:
+    """The options that only traces have, as the parameters a run takes with ``-p``."""
+    given: dict[str, Any] = {
+        "strict": "true" if strict else None,
+        "cap_idle": cap_idle,
+        "scale_rate": scale_rate,
+    }
+    return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def _write(path: Path, text: str, force: bool) -> None:
+    from bench.trace_convert import check_free, whole_file
+
+    check_free(path, force)
+    with whole_file(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def _foreign(source: str) -> Iterator[None]:
     from bench.foreign import programs_of
-    from workloads.dryrun import dry_runs
-    from workloads.own import export as write
 
-    try:
-        there = output.exists()
-    except OSError as error:
-        raise unwritten(error, output) from None
-    if there and not force:
-        raise UsageError(f"{output} exists; --force replaces it")
-    programs = _programs(source, n, seed, param, on_overflow)
-    part = output.with_name(f".part-{output.name}")
     with programs_of(source):
-        dags = dry_runs(programs.programs)
-    try:
-        write(dags, part, programs.name)
-        part.replace(output)
-    except OSError as error:
-        raise unwritten(error, output) from None
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
-    typer.echo(f"{output}: {len(programs.programs)} programs of {programs.name}")
+        yield
 
 
-def _programs(source: str, n: int | None, seed: int, param: list[str] | None, on_overflow: str) -> ProgramSet:
+def _programs(
+    source: str, n: int | None, seed: int, param: list[str] | None, on_overflow: str,
+    options: dict[str, str] = {},
+) -> ProgramSet:  # fmt: skip
     from bench.cli.run import split_format
     from bench.config import RunConfig, pairs
     from bench.plan import enough, load_programs
 
     form, path = split_format(source)
-    config = RunConfig(
-        "", path, n=n, seed=seed, parameters=pairs(param or [], "-p"), on_overflow=on_overflow, format=form
-    )
+    parameters = {**pairs(param or [], "-p"), **options}
+    config = RunConfig("", path, n=n, seed=seed, parameters=parameters, on_overflow=on_overflow, format=form)
     programs = load_programs(config)
     enough(programs, config)
     return programs
