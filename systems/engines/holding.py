@@ -54,28 +54,24 @@ class HoldEngine(PacedEngine):
         """At a pass: promote, secure the blocks of the running, then hold and resume."""
         if self.idle_calls() and self.tracks and self.next_due() <= self.t:
             self.promote()
-        if self.n_held:
-            self.protect()
+        self.protect()
         if self.n_held or self.renewed or (self.n_waiting and self.outranked()):
             _visit(self)
 
     def protect(self) -> None:
         """Held calls give way to the running, whatever their order."""
-        room = None
-        while self.n_held:
-            room = room or HoldRoom(self, [])
-            if room.spare() >= 0:
-                return
-            held = self.worst_held()
-            assert held is not None
-            self.evict_held(held)
+        if self.n_held:
+            room = HoldRoom(self, [])
+            while room.spare() < 0 and (held := self.worst_held()) is not None:
+                self.evict_held(held)
 
     def go(self, until: float, waiting: int) -> None:
         """The step(s) from here; those who resumed in mid-prefill have their blocks for sure."""
         if not self.restarted:
             super().go(until, waiting)
             return
-        budget, prefills = self.budget - self.n, list[tuple[int, int]]()
+        budget = self.budget - self.n
+        prefills: list[tuple[int, int]] = []
         self.kv.take(self.phase[self.g & 15])
         prefilling = [self.partial] if self.partial is not None else []
         for request in (*prefilling, *self.restarted):
