@@ -8,11 +8,10 @@ by kind in ``lost``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from vocabulary import Segment
 from workloads import writers as folder
@@ -26,6 +25,7 @@ from workloads.script import AbandonOp, CallOp, CancelOp, JoinOp, Op, Script, Sp
 FORK = "branch at the same time, written one after another"
 DELAY_KIND = "delay, without saying whether a tool or a person took it"
 DELAY = "tool or wait before a call"
+FIRST_DELAY = "tool or wait before the first call"
 LAST_DELAY = "tool or wait after the last call"
 MODEL = "model of a call"
 CLOCK = "timeout, cancellation or abandon"
@@ -34,7 +34,7 @@ NO_ARRIVAL = "program without an arrival, written as arriving at 0"
 SHARED = "prefix shared with another program"
 OWN_PREFIX = "prefix shared with an earlier call"
 PROGRAM = "call that belongs to the program of the line before"
-ROUNDED = "prefix rounded down to whole blocks"
+ROUNDED = "shared prefix that ends inside a block, known to whole blocks only"
 
 
 class Dags:
@@ -87,12 +87,17 @@ def place(dag: ProgramDag) -> str:
     return f"program {dag.index}"
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """A call of a program put in line; ``before`` are the seconds between it and the call before."""
 
     call: DagCall
     before: float
+
+
+def milliseconds(seconds: float) -> float:
+    """As an integer where it is one."""
+    value = seconds * 1e3
+    return int(value) if value.is_integer() else value
 
 
 def in_line(dag: ProgramDag, lost: Tally, *, delays: bool) -> list[Turn]:
