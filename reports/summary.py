@@ -95,6 +95,7 @@ def _lines(summary: Summary, value: Callable[[str], float | None]) -> list[tuple
         return percent(value(name))
 
     mean = _mean(summary)
+    swaps = bool(value("exec.swap"))
     return [
         ("throughput", _throughput(summary["metrics"], n("throughput.window_s"))),
         (
@@ -110,7 +111,8 @@ def _lines(summary: Summary, value: Callable[[str], float | None]) -> list[tuple
         ),
         (
             "exec",
-            f"prefill {p('exec.prefill')}, re-prefill {p('exec.reprefill')}, decode {p('exec.decode')}",
+            f"prefill {p('exec.prefill')}, re-prefill {p('exec.reprefill')}, decode {p('exec.decode')}"
+            + (f", swap {p('exec.swap')}" if swaps else ""),
         ),
         (
             "KV hits",

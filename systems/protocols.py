@@ -75,7 +75,8 @@ class Scheduler(Protocol):
 class Router(Protocol):
     """Which engine a call goes to.
 
-    One with a class attribute ``reads_prompt = True`` finds ``Call.prompt`` filled.
+    One with a class attribute ``reads_prompt = True`` finds ``Call.prompt`` filled; one with
+    a method ``end(program)`` is told when a program is over.
     """
 
     name: str

@@ -88,6 +88,7 @@ class VirtualDriver(Effects):
         super().__init__(engines, cores)
         self.router = router
         self.reads_prompt = len(self.engines) > 1 and getattr(router, "reads_prompt", False)
+        self.forget: Callable[[int], None] | None = getattr(router, "end", None)
         self.table = table
         self.sink = sink
         self.shared_table = shared_table
@@ -269,6 +270,8 @@ class VirtualDriver(Effects):
         self.programs += 1
         self.sink.program(run.close())
         self.table.end(program)
+        if self.forget is not None:
+            self.forget(program)
         for engine in self.engines:
             engine.end_program(program, self.now)
         if self.progress is not None:

@@ -233,7 +233,7 @@ class PolicyMixin:
         """Take a running call out of the batch with its KV."""
         self.running.remove(request)
         self.held[request.request_id] = request
-        self._left(request, "displace", "hold")
+        self._left(request, "hold", "hold")
 
     def resume(self, request: Request) -> None:
         """Put a held call back, as the last of the running."""
@@ -250,6 +250,7 @@ class PolicyMixin:
         self.prev_step_scheduled_req_ids.discard(request.request_id)
         account, now = self.accounts[request.request_id], self.now()
         account.waits.append((now, "preempt"))
+        account.row.preemptions += 1
         self._preempted.append(account.call.seq)
         self._decide(now, account, "evict", 0)
 

@@ -191,9 +191,9 @@ class VirtualVllm:
         tally = self.scheduler.tally
         return {
             **self.count,
-            "displaced": tally["displace"],
+            "displaced": tally["displace"] + tally["hold"],
             "evicted": tally["evict"],
-            "preemptions": tally["displace"] + tally["evict"],
+            "preemptions": tally["displace"] + tally["hold"] + tally["evict"],
             "calls_finished": tally["finish"],
             "calls_aborted": tally["abort"],
             "busy_s": self.busy_s,

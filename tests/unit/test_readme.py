@@ -89,6 +89,8 @@ def test_the_files_of_the_readme_pass_what_a_change_must_pass(copy: Path) -> Non
 
 def test_the_files_of_the_readme_keep_the_contracts(copy: Path) -> None:
     shutil.copytree(ROOT / "tests" / "contract", copy / "tests" / "contract", dirs_exist_ok=True)
+    for helper in (ROOT / "tests").glob("*.py"):
+        shutil.copy(helper, copy / "tests")
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "tests/contract"]
     done = subprocess.run(
         [*command, "-k", "plan-then-act or shortest-prompt"],
