@@ -113,6 +113,18 @@ def head(path: Path, size: int = 65_536) -> bytes:
         return b""
 
 
+def first_line(path: Path) -> bytes:
+    """The first line that is not blank, without its end; empty if it cannot be read or is over 16 MB."""
+    try:
+        with opened(path, count=False) as file:
+            while line := file.readline(1 << 24):
+                if text := line.removeprefix(b"\xef\xbb\xbf").strip():
+                    return text if len(line) < 1 << 24 else b""
+    except (OSError, WorkloadError):
+        pass
+    return b""
+
+
 def digest(path: Path) -> str:
     """sha256 of the (decompressed) content."""
     total = hashlib.sha256()

@@ -43,31 +43,29 @@ class Columns:
         self.ids = array("I")
         self.ends = array("Q")
         self._breaks: list[tuple[int, int]] = []
+        self._shift = -1
 
     def __len__(self) -> int:
         return len(self.inputs)
 
     def add(self, line: int, time: float, tokens: int, output: int, ids: list[int]) -> None:
-        """A row. Raises OverflowError or TypeError for what is no number of its kind."""
+        """A row. Raises OverflowError or TypeError, and adds nothing, for what is no number of its kind."""
+        try:
+            self.ids.fromlist(ids)
+        except OverflowError:
+            if self.ids.typecode == "Q" or min(ids) < 0:
+                raise
+            wide = array("Q", self.ids)
+            wide.fromlist(ids)
+            self.ids = wide
         row = len(self.inputs)
-        if not self._breaks or line - row != self._breaks[-1][1]:
-            self._breaks.append((row, line - row))
-        self._extend(ids)
+        if line - row != self._shift:
+            self._shift = line - row
+            self._breaks.append((row, self._shift))
         self.times.append(time)
         self.inputs.append(tokens)
         self.outputs.append(output)
         self.ends.append(len(self.ids))
-
-    def _extend(self, ids: list[int]) -> None:
-        size = len(self.ids)
-        try:
-            self.ids.extend(ids)
-        except OverflowError:
-            del self.ids[size:]
-            if self.ids.typecode == "Q" or min(ids) < 0:
-                raise
-            self.ids = array("Q", self.ids)
-            self._extend(ids)
 
     def line(self, row: int) -> int:
         """The line of the file that row ``row`` stands on."""
@@ -83,6 +81,8 @@ class Columns:
 
         So is an id of parts of different lengths: equal ids are equal text.
         """
+        if not self.ids:
+            return
         inputs = np.frombuffer(self.inputs, dtype=np.uint32)
         ends = np.frombuffer(self.ends, dtype=np.uint64).astype(np.int64)
         ids = np.frombuffer(self.ids, dtype=f"u{self.ids.itemsize}")
@@ -162,6 +162,8 @@ class Table:
 
     def fit(self, limit: int, rule: str, name: str, skipped: Tally, cuts: Tally) -> None:
         """Leave out or cut the programs whose calls do not fit ``limit`` tokens (see ``overflow``)."""
+        if not len(self.columns):
+            return
         inputs = np.frombuffer(self.columns.inputs, dtype=np.uint32).astype(np.int64)
         long = inputs + np.frombuffer(self.columns.outputs, dtype=np.uint32) > limit
         if self.groups is None:
@@ -224,9 +226,10 @@ class Programs(Sequence[ProgramSpec]):
         """Seconds since the first, on the grid; None where it does not count or is not known."""
         if not self.timed:
             return None
-        table, place = self._place(number)
-        time = table.arrival(place)
-        return on_grid((time - self.first) / self.scale) if time == time else None
+        time = (self._time(number) - self.first) / self.scale
+        if time != time:
+            return None
+        return on_grid(time) if time <= LATEST else time
 
     def script(self, number: int) -> Script:
         """What program ``number`` does."""

@@ -65,7 +65,7 @@ _SNIFF_LIST = re.compile(
 )
 _SNIFF_ROLE = re.compile(rb'"(?:from|role)"\s*:\s*"')
 _SNIFF_TEXT = re.compile(rb'"(?:value|content|tokens|num_tokens|token_count)"\s*:')
-_OTHERS = re.compile(rb'(?<!\\)"(?:(?:hash_ids|input_length|resourceSpans|turns)"\s*:|gen_ai\.)')
+_OTHERS = re.compile(rb'(?<!\\)"(?:(?:hash_ids|input_length|output_length|resourceSpans|turns)"\s*:|gen_ai\.)')
 
 
 class _NoConversation(WorkloadError):
