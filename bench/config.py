@@ -95,7 +95,7 @@ class RunConfig:
             words += [f"--{item.name.replace('_', '-')}", str(value)]
         if self.rate is None and self.arrivals != "poisson":
             words += ["--rate", self.arrivals]
-        words += ["--n", f"{self.horizon!r}s"] if self.horizon is not None else []
+        words += ["--n", f"{self.horizon:.12g}s"] if self.horizon is not None else []
         words += [w for k, v in self.knobs.items() for w in ("--knob", f"{k}={v}")]
         words += [w for k, v in self.parameters.items() for w in ("-p", f"{k}={v}")]
         return words + (["--seeds", str(seeds)] if seeds > 1 else [])

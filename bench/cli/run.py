@@ -19,6 +19,11 @@ Rate = Annotated[
     Option(metavar="[KIND@]R", help="Programs per second; Poisson unless gamma:cv=3@R, ramp:to=2@R, ...; "
            "default: the workload's."),
 ]  # fmt: skip
+ProgramsOrSeconds = Annotated[
+    str | None,
+    Option("--n", "-n", metavar="N|SECONDSs",
+           help="Programs, or seconds of arrivals (900s); default 700, or the whole trace."),
+]  # fmt: skip
 
 
 @verb
@@ -30,15 +35,7 @@ def run(
     ],
     rate: Rate = None,
     concurrency: Annotated[int | None, Option(help="Programs at all times (closed loop), no rate.")] = None,
-    n: Annotated[
-        str | None,
-        Option(
-            "--n",
-            "-n",
-            metavar="N|SECONDSs",
-            help="Programs, or seconds of arrivals (900s); default 700, or the whole trace.",
-        ),
-    ] = None,
+    n: ProgramsOrSeconds = None,
     seed: Seed = 1,
     seeds: Annotated[int, Option(help="Run this many seeds from --seed on; intervals over them.")] = 1,
     model: Annotated[str, Option(help="Model of the latency table.")] = "llama-3.1-8b",
@@ -91,7 +88,7 @@ def run(
 def split_format(workload: str) -> tuple[str | None, str]:
     """``FORMAT@PATH`` -> (format, path); anything else has no format."""
     name, at, path = workload.partition("@")
-    if at and path and name.isidentifier():
+    if at and path and name.replace("-", "_").isidentifier():
         return name, path
     return None, workload
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bench.cli.common import Json, Out, Params, Programs, Seed, emit_json, page, verb
-from bench.cli.run import split_format
-from bench.config import RunConfig, pairs
+from bench.cli.common import Json, Out, Params, Seed, emit_json, page, verb
+from bench.cli.run import ProgramsOrSeconds, split_format
+from bench.config import RunConfig, pairs, programs_or_horizon
 
 if TYPE_CHECKING:
     from bench.cells import Failure, Look
@@ -36,7 +36,7 @@ def sweep(
             help="Programs per second, or equal steps (repeatable); default: the workload's.",
         ),
     ] = None,
-    n: Programs = None,
+    n: ProgramsOrSeconds = None,
     seed: Seed = 1,
     seeds: Annotated[int, Option(help="Seeds, from --seed on; verdicts need 8.")] = 1,
     model: Annotated[Many | None, Option(help="Model of the latency table (repeatable).")] = None,
@@ -65,8 +65,9 @@ def sweep(
     """Run every combination of systems, workloads, rates, settings and seeds on all cores."""
     from bench.grid import Grid, rates, variations
 
+    programs, horizon = programs_or_horizon(n)
     base = RunConfig(
-        "", "", n=n, seed=seed, engine=engine, knobs=pairs(knob or [], "--knob"),
+        "", "", n=programs, horizon=horizon, seed=seed, engine=engine, knobs=pairs(knob or [], "--knob"),
         parameters=pairs(param or [], "-p"), on_overflow=on_overflow, out=out,
     )  # fmt: skip
     grid = Grid(
