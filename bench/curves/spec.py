@@ -44,9 +44,12 @@ class Scale:
 
 @dataclass(frozen=True)
 class Load:
-    """A workload of the experiment. ``saturation``: model -> programs/s at which the reference
-    system saturates on the experiment's GPU; ``slow``: system -> its own, as a share of that;
-    ``most``: no rate above this multiple of the saturation is tried; ``ticks``: model -> the paper's axis."""
+    """A workload of the experiment.
+
+    ``saturation``: model -> programs/s at which the reference system saturates on the experiment's
+    GPU, MODEL/GPU -> on another; ``slow``: system -> its own, as a share of that; ``most``: no rate
+    above this multiple of the saturation is tried; ``ticks``: model -> the paper's axis.
+    """
 
     name: str
     workload: str

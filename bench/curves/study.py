@@ -86,8 +86,11 @@ class Study:
     # -- rates -----------------------------------------------------------------------
 
     def saturation(self, load: Load) -> float:
-        """The rate at which the reference system saturates (programs/s), as the experiment states it."""
-        return load.saturation[self.model]
+        """The rate at which the reference system saturates (programs/s), as the experiment states it.
+
+        Under MODEL/GPU for a GPU that is not the experiment's, else under MODEL.
+        """
+        return load.saturation.get(f"{self.model}/{self.gpu}", load.saturation[self.model])
 
     def rates(self, load: Load, system: str) -> list[float]:
         """The swept rates of a system: multiples of its saturation, and the paper's ticks."""

@@ -15,7 +15,7 @@ def change(**given):
 
 def test_fig12_has_the_scales_and_claims_of_both_sources():
     curves = parse(GOOD, PATH)
-    assert set(curves.scales) == {"smoke", "small", "full"}
+    assert set(curves.scales) == {"smoke", "small", "robust", "full"}
     assert {c.source for c in curves.claims} == {"paper", "note"}
     assert curves.scale("small").horizon == 900.0
     assert len(curves.scale("small").multiples) == 6

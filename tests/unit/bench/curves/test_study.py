@@ -28,6 +28,14 @@ def test_every_system_at_every_rate_and_the_slow_one_at_its_own():
     assert {c.horizon for c in run.asked} == {100.0}
 
 
+def test_another_gpu_may_have_its_own_saturation():
+    made = study(formula())
+    load = replace(made.loads()[0], saturation={"m": 1.0, "m/h100": 3.0})
+    assert made.saturation(load) == 1.0
+    assert replace(made, gpu="h100").saturation(load) == 3.0
+    assert replace(made, gpu="h200").saturation(load) == 1.0
+
+
 def test_brackets_are_narrowed_and_no_cell_is_asked_twice():
     run = formula()
     made = complete(run)
