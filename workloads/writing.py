@@ -100,33 +100,35 @@ def milliseconds(seconds: float) -> float:
     return int(value) if value.is_integer() else value
 
 
-def in_line(dag: ProgramDag, lost: Tally, *, delays: bool) -> list[Turn]:
-    """The calls one after another, for formats without branches; counts what that loses.
+def in_line(dag: ProgramDag, lost: Tally, *says: str) -> list[Turn]:
+    """The calls one after another, each after its ``before`` seconds; counts what is lost.
 
-    ``delays``: whether the format has a time between calls (of whatever kind).
+    ``says``: which of the kinds of loss above this format has words for.
     """
-    where = place(dag)
+
+    def lose(kind: str) -> None:
+        if kind not in says:
+            lost.add(kind, place(dag))
+
     for op in dag.script.walk():
         if isinstance(op, TimeoutOp | CancelOp | AbandonOp):
-            lost.add(CLOCK, where)
+            lose(CLOCK)
         elif isinstance(op, SpawnOp):
-            lost.add(FORK, where)
+            lose(FORK)
         elif isinstance(op, JoinOp):
             for _ in op.scripts[1:]:
-                lost.add(FORK, where)
-    turns = []
-    for call in dag.calls:
+                lose(FORK)
+    for i, call in enumerate(dag.calls):
         if call.model:
-            lost.add(MODEL, where)
+            lose(MODEL)
         for name, seconds in call.tools:
-            if seconds > 0 and not delays:
-                lost.add(DELAY, where)
-            elif seconds > 0 and name == THINK:
-                lost.add(DELAY_KIND, where)
-        turns.append(Turn(call, call.delay_s))
+            if seconds > 0:
+                lose(DELAY if DELAY not in says else FIRST_DELAY if not i else DELAY)
+            if seconds > 0 and name == THINK and DELAY in says:
+                lose(DELAY_KIND)
     if trailing(dag.script) > 0:
-        lost.add(LAST_DELAY, where)
-    return turns
+        lose(LAST_DELAY)
+    return [Turn(call, call.delay_s) for call in dag.calls]
 
 
 def trailing(script: Script) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from vocabulary import on_grid
 from workloads.files import Tally
 from workloads.writing import (
     OWN_PREFIX,
@@ -20,6 +21,8 @@ from workloads.writing import (
 
 EPOCH = datetime(2023, 11, 16, 18, 0, 0)
 """Arrival 0; the public file's own begins in this hour."""
+TICKS = 10_000_000
+ROUNDED_TIME = "arrival rounded to 100 ns"
 
 
 class AzureWriter:
@@ -35,7 +38,9 @@ class AzureWriter:
             where = place(dag)
             if owners.shared(dag):
                 lost.add(SHARED, where)
-            turns = in_line(dag, lost, delays=False)
+            if on_grid(ticks(arrival) / TICKS) != arrival:
+                lost.add(ROUNDED_TIME, where)
+            turns = in_line(dag, lost)
             for i, (call, kept) in enumerate(grown([turn.call for turn in turns])):
                 if i:
                     lost.add(PROGRAM, where)
@@ -46,9 +51,13 @@ class AzureWriter:
 
 def stamp(seconds: float) -> str:
     """A time as the public file has it: seven digits of a second."""
-    ticks = round(seconds * 10_000_000)
-    whole = EPOCH + timedelta(seconds=ticks // 10_000_000)
-    return f"{whole:%Y-%m-%d %H:%M:%S}.{ticks % 10_000_000:07d}"
+    whole, rest = divmod(ticks(seconds), TICKS)
+    return f"{EPOCH + timedelta(seconds=whole):%Y-%m-%d %H:%M:%S}.{rest:07d}"
+
+
+def ticks(seconds: float) -> int:
+    """In units of 100 ns."""
+    return round(seconds * TICKS)
 
 
 WRITER = AzureWriter()

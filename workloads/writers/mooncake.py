@@ -8,7 +8,7 @@ from typing import Any
 
 from workloads.files import Tally
 from workloads.writing import (
-    FIRST_DELAY,
+    DELAY,
     ROUNDED,
     BlockIds,
     Dags,
@@ -30,7 +30,7 @@ class MooncakeWriter:
         """Arrivals, lengths, prefixes to the block, and delays inside a program."""
         blocks = BlockIds(BLOCK)
         for dag in dags:
-            turns = in_line(dag, lost, delays=True)
+            turns = in_line(dag, lost, DELAY)
             before: list[tuple[int, int]] = []
             for i, (call, pause) in enumerate(turns):
                 row: dict[str, Any] = {}
@@ -38,8 +38,6 @@ class MooncakeWriter:
                     row["timestamp"] = milliseconds(dag.arrival)
                 if i:
                     row["delay"] = milliseconds(pause)
-                elif pause > 0:
-                    lost.add(FIRST_DELAY, place(dag))
                 if common(before, call.prompt) % BLOCK:
                     lost.add(ROUNDED, place(dag))
                 row |= {"input_length": call.prompt_tokens, "output_length": call.output_tokens}

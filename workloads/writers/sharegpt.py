@@ -40,7 +40,7 @@ class ShareGptWriter:
 def _messages(dag: ProgramDag, lost: Tally) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     context = 0
-    for call, kept in grown([turn.call for turn in in_line(dag, lost, delays=False)]):
+    for call, kept in grown([turn.call for turn in in_line(dag, lost)]):
         new = call.prompt_tokens - context
         if new < 1:
             lost.add(SHORTER, place(dag))
