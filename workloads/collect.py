@@ -14,7 +14,7 @@ from workloads.records import records
 from workloads.replay import replay_spec
 from workloads.script import Script
 from workloads.tokens import Counter, counter
-from workloads.transcript import ESTIMATED
+from workloads.transcript import ESTIMATED, too_deep
 
 BROKEN = "broken file"
 MOST_SNIFFED = 20
@@ -67,6 +67,8 @@ class Collector:
                 found = list(records(read_bytes(file), name))
                 if not found:
                     raise WorkloadError(f"{name}: {not_ours}")
+                if deep := next((place for place, record in found if too_deep(record)), ""):
+                    raise WorkloadError(f"{deep}: JSON nested too deeply")
             except WorkloadError as error:
                 if file == self.path:
                     raise

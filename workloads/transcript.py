@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -32,6 +33,7 @@ ROLES = {
     **dict.fromkeys(("tool", "observation", "function", "environment"), TOOL),
     **dict.fromkeys(("assistant", "gpt", "chatgpt", "model", "ai", "agent"), MODEL),
 }
+_DEEPEST = 250
 NO_TOKENS = "reply of 0 tokens, 1 taken"
 ESTIMATED = "length estimated from the text"
 
@@ -103,14 +105,29 @@ def structure(value: object) -> Any:
     """
     if not isinstance(value, str) or not value.lstrip().startswith(("[", "{")):
         return value
+    found: Any = value
     try:
-        return json.loads(value)
+        found = json.loads(value)
     except (ValueError, RecursionError):
-        pass
-    try:
-        return ast.literal_eval(value.strip())
-    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-        return value
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+            found = ast.literal_eval(value.strip())
+    return value if too_deep(found) else found
+
+
+def too_deep(value: object) -> bool:
+    """Whether lists and objects are nested deeper than any recording is."""
+    level: list[object] = [value]
+    for _ in range(_DEEPEST):
+        inner: list[object] = []
+        for item in level:
+            inside = (
+                item.values() if isinstance(item, dict) else item if isinstance(item, (list, tuple)) else ()
+            )
+            inner += [thing for thing in inside if isinstance(thing, (dict, list, tuple))]
+        if not inner:
+            return False
+        level = inner
+    return True
 
 
 def nanoseconds(value: object) -> int | None:
@@ -255,8 +272,8 @@ class Prompts:
     def _replied(self, op: CallOp, at: Place, reply: str | None) -> Place:
         key = content_id(MODEL, reply) if reply else _UNKNOWN
         op.output_id = mix(self.key, key) if reply else self.new_id()
-        place = at.after.setdefault(key, Place())
-        place.call, place.end = op, op.total
+        # A new place each time: who went on from an equal reply keeps the context it had.
+        place = at.after[key] = Place(call=op, end=op.total)
         return place
 
 
