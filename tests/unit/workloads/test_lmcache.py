@@ -102,7 +102,7 @@ def test_characters_of_many_bytes_are_counted_once(tmp_path):
 
 def test_an_unknown_tokenizer_is_an_error(tmp_path):
     path = write(tmp_path / "a.jsonl", row(0, "Hello"))
-    with pytest.raises(WorkloadError, match="no tokenizer.json|needs the tokenizers library"):
+    with pytest.raises(WorkloadError, match=r"no tokenizer.json|needs the tokenizers library"):
         load(str(path), parameters={"tokenizer": str(path)})
     with pytest.raises(WorkloadError, match="has no parameter 'tokeniser': did you mean 'tokenizer'"):
         load(str(path), parameters={"tokeniser": "x"})

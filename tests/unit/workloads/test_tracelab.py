@@ -44,11 +44,9 @@ def test_rounds_keep_their_prefix_and_wait_for_tools(tmp_path):
 
 
 def test_the_json_lines_have_other_names_and_tools(tmp_path):
-    first = {
-        "provider": "claude", "session_id": "s", "round_index": 3,
-        "prefix_tokens": 50, "newly_append_tokens": 60, "output_tokens": 9, "tools": [{"tool_wall_latency_ms": 1000}, {"tool_wall_latency_ms": None},
-                                      {"tool_wall_latency_ms": 500}],
-    }  # fmt: skip
+    tools = [{"tool_wall_latency_ms": ms} for ms in (1000, None, 500)]
+    first = {"provider": "claude", "session_id": "s", "round_index": 3, "tools": tools}
+    first |= {"prefix_tokens": 50, "newly_append_tokens": 60, "output_tokens": 9}
     second = {**first, "round_index": 5, "prefix_tokens": 500, "tools": []}
     result = read(tmp_path, lines(second, first), "a.jsonl")
     calls = dry_run(result.programs[0]).calls
