@@ -24,6 +24,7 @@ PUBLISHED: dict[str, tuple[str, float | None, float | None, float | None]] = {
     "chatbot:paper": ("Autellix, Fig. 11 and section 5 (ShareGPT)", 6.66, 255.65, 276.81),
     "chatbot:v3_split": ("the public ShareGPT file, cut at 2 048 tokens", 3.87, None, 286.0),
     "chatbot:raw90k": ("90 665 whole ShareGPT conversations", 8.09, None, 432.0),
+    "fitted:sharegpt500": ("500 public ShareGPT conversations, by `bench trace fit`", 3.61, 120.6, 275.8),
     "mapreduce:summarise": ("**ours, not in the paper**: ParallelQA, arXiv summarisation", None, None, None),
     "mcts:lats": ("Autellix, section 5 (LATS on HotpotQA)", 159.71, 467.24, 72.64),
     "mcts:tot": ("100 public logs of Tree of Thoughts (game of 24)", 104.6, None, 52.0),
