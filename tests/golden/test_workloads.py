@@ -28,6 +28,7 @@ def test_lats_call_count_follows_the_success_rate(p, mean):
         ("react:hotpot", 50, "e48124d464f75663"),
         ("react:tau", 50, "cc95429aad6e30bc"),
         ("mcts:tot", 5, "e418dc41eea6ef0e"),
+        ("fitted:sharegpt500", 50, "f941ea716b3470d4"),
         ("mapreduce:summarise", 50, "db913f85f6d938a3"),
         ("mixed:paper", 20, "6eb0caf0e1ca3848"),
     ],
