@@ -159,12 +159,14 @@ def content_id(*parts: str) -> int:
 class Place:
     """A place in the tree of what was said: after some messages, in the context of ``call``.
 
-    ``end`` is the number of tokens up to here there.
+    ``end`` is the number of tokens up to here there, ``least`` how many of them belong to prompts:
+    the rest is a reply, of which a later prompt may have left something out.
     """
 
     after: dict[int, Place] = field(default_factory=dict)
     call: CallOp | None = None
     end: int = 0
+    least: int = 0
 
 
 _UNKNOWN = -1  # the key of a reply whose text is not recorded
@@ -207,7 +209,7 @@ class Prompts:
         op.base, op.keep = passed[-1].call, passed[-1].end
         known = len(passed) - 1
         lengths = [self._length(m, key, total) for m, key in zip(messages[known:], keys[known:], strict=True)]
-        lengths = self._fitted(op, lengths, total)
+        lengths = self._fitted(op, passed[-1].least, lengths, total)
         ids = self._ids(messages, keys, at is None)[known:]
         shown = op.keep + sum(lengths)
         rest = [(self.new_id(), total - shown)] if total is not None and total > shown else []
@@ -237,7 +239,7 @@ class Prompts:
             self.estimated = True
         return self._counts[key]
 
-    def _fitted(self, op: CallOp, lengths: list[int], total: int | None) -> list[int]:
+    def _fitted(self, op: CallOp, least: int, lengths: list[int], total: int | None) -> list[int]:
         """The lengths of the new messages, shorter where the whole would be more than ``total``.
 
         What comes first goes: the end of the base's reply, then the new messages in proportion.
@@ -245,8 +247,7 @@ class Prompts:
         length = sum(lengths)
         if total is None or op.keep + length <= total:
             return lengths
-        prompt = op.base.prompt_tokens if op.base is not None else 0
-        op.keep = min(op.keep, max(prompt, total - length), max(0, total - len(lengths)))
+        op.keep = min(op.keep, max(least, total - length), max(0, total - len(lengths)))
         return _scaled(lengths, total - op.keep)
 
     def _ids(self, messages: Sequence[Message], keys: list[int], start: bool) -> list[int]:
@@ -264,16 +265,16 @@ class Prompts:
         end = op.keep
         for key, length in zip(keys, lengths, strict=True):
             end += length
-            following = passed[-1].after[key] = Place(call=op, end=end)
+            following = passed[-1].after[key] = Place(call=op, end=end, least=end)
             passed.append(following)
         if len(passed) > 1:
-            passed[-1].end = op.prompt_tokens
+            passed[-1].end = passed[-1].least = op.prompt_tokens
 
     def _replied(self, op: CallOp, at: Place, reply: str | None) -> Place:
         key = content_id(MODEL, reply) if reply else _UNKNOWN
         op.output_id = mix(self.key, key) if reply else self.new_id()
         # A new place each time: who went on from an equal reply keeps the context it had.
-        place = at.after[key] = Place(call=op, end=op.total)
+        place = at.after[key] = Place(call=op, end=op.total, least=op.prompt_tokens)
         return place
 
 

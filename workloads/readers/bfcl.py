@@ -28,6 +28,8 @@ class BfclReader:
                 return "tasks with question and involved_classes"
             if b'"ground_truth"' in first and b'"multi_turn' in first:
                 return "ground truths of multi_turn tasks"
+            if first[:8] == b'{"name":' and b'"description"' in first and b'"parameters"' in first:
+                return "descriptions of tools"
         return None
 
     def read(self, path: Path, *, max_model_len: int, on_overflow: str) -> ProgramSet:
