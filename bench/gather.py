@@ -218,10 +218,16 @@ def point(cell: Cell, labels: Labels) -> dict[str, Any]:
         "calls": summary["calls"],
         "badge": summary["badge"],
         "trend": trend,
-        "sustainable": trend in ("steady", "closed loop"),
+        "sustainable": _sustainable(summary),
         "cell": summary["cell"],
         **{name: _number(entry["value"]) for name, entry in summary["metrics"].items()},
     }
+
+
+def _sustainable(summary: Mapping[str, Any]) -> bool:
+    """Whether the engines keep up with the calls; where that is not known, by the trend of programs."""
+    kept = _number(summary["metrics"].get("sustained.kept_up", {}).get("value"))
+    return summary["trend"]["verdict"] in ("steady", "closed loop") if math.isnan(kept) else kept == 1.0
 
 
 def _number(value: Any) -> float:

@@ -52,7 +52,10 @@ def measure(tables: Tables, context: Context) -> dict[str, Estimate]:
         "preemptions": metrics.preemptions(tables.calls, tables.totals),
         "utilisation": metrics.utilisation(tables.totals, window["window_s"], context.kv_blocks),
         "transient": {} if context.closed_loop else windows.transient(tables.programs, horizon),
-        "sustained": {} if context.closed_loop else windows.sustained(tables.programs, horizon),
+        "sustained": {}
+        if context.closed_loop
+        else windows.sustained(tables.programs, horizon)
+        | windows.keeps_up(tables.calls, tables.engine, horizon),
         "kind": {} if context.closed_loop else windows.of_kinds(tables.programs, horizon),
         "littles_law": metrics.littles_law(tables.programs),
         "system": {

@@ -14,8 +14,8 @@ import math
 import numpy as np
 import pandas as pd
 
-from bench.metrics import WARM_UP, Estimates, finished, seconds_per_token
-from bench.stats import Estimate, batch_mean
+from bench.metrics import COMPLETE, WARM_UP, Estimates, finished, seconds_per_token
+from bench.stats import BATCHES, WITHIN_RUN, Estimate, batch_mean, t_interval
 
 KEPT = ("mean_of_ratios", "ratio_of_means", "p95", "p99")
 
@@ -43,6 +43,34 @@ def sustained(programs: pd.DataFrame, horizon: float) -> Estimates:
     """Seconds per output token of programs that arrive in [.2 H, H], drained."""
     done = finished(programs)
     return _kept(done[done.t_arrive.between(WARM_UP * horizon, horizon)])
+
+
+def keeps_up(calls: pd.DataFrame, engine: pd.DataFrame, horizon: float) -> Estimates:
+    """Is the load sustained at this horizon (rule 13)? In [.2 H, H], over *calls*.
+
+    ``waiting_growth_per_s``: calls that wait, by the engines' samples, per second; its interval is
+    that of the changes between the means of 16 equal spans. ``calls_share``: calls that ended over
+    calls that came. ``kept_up``: 1 where the growth is not above 0 and the share at least 98 %,
+    else 0. Programs in the system grow for as long as the longest lasts, queue or no queue; calls that
+    wait grow only where the engines do not keep up.
+    """
+    window = (WARM_UP * horizon, horizon)
+    came = int(calls.t_arrive.between(*window).sum())
+    share = float(calls.t_end.between(*window).sum()) / came if came else math.nan
+    waiting = engine.groupby("time").waiting.sum()
+    waiting = waiting[(waiting.index >= window[0]) & (waiting.index <= window[1])]
+    if len(waiting) < BATCHES or not came:
+        note = f"n too small ({len(waiting)} samples, {came} calls in the window)"
+        unknown = Estimate(math.nan, note=note)
+        return {
+            "waiting_growth_per_s": unknown,
+            "calls_share": Estimate(share, note=note),
+            "kept_up": unknown,
+        }
+    means = [float(part.mean()) for part in np.array_split(waiting.to_numpy(dtype=np.float64), BATCHES)]
+    growth = t_interval((np.diff(means) / ((window[1] - window[0]) / BATCHES)).tolist(), WITHIN_RUN)
+    keeps = share >= COMPLETE and not growth.low > 0
+    return {"waiting_growth_per_s": growth, "calls_share": Estimate(share), "kept_up": Estimate(float(keeps))}
 
 
 def _kept(done: pd.DataFrame) -> Estimates:

@@ -10,11 +10,11 @@ from bench.curves.crossing import ratio
 from bench.curves.spec import Claim, Load
 from bench.curves.study import Point, Study
 from bench.curves.verdicts import NOT_TESTABLE, better, verdict
-from bench.metrics import COMPLETE
 from bench.stats import Estimate
 
 NOTHING = Estimate(math.nan, note="not run at this scale")
 SUSTAINED = "sustained.mean_of_ratios"
+KEPT_UP = "sustained.kept_up"
 
 
 class Bracket(NamedTuple):
@@ -142,11 +142,9 @@ def latency_ratio(study: Study, load: Load, better: str, base: str) -> tuple[Est
 
 
 def sustainable(points: Sequence[Point]) -> bool:
-    """Whether a rate is sustained: over its seeds the backlog grows in less than half of the runs,
-    and at least 98 % as many programs leave the measured window as come in it."""
-    growing = sum(p.summary["trend"]["verdict"] == "growing" for p in points)
-    shares = [float(p.summary["trend"]["completed_share"] or math.nan) for p in points]
-    return 2 * growing < len(points) and sum(shares) / len(shares) >= COMPLETE
+    """Whether a rate is sustained: in more than half of its seeds the engines keep up
+    (``sustained.kept_up``; unknown counts as no)."""
+    return 2 * sum(p.value(KEPT_UP) == 1.0 for p in points) > len(points)
 
 
 def bracket(study: Study, load: Load, system: str, latency: float = math.inf) -> Bracket:

@@ -46,11 +46,10 @@ class Formula:
         value = self.latency(name, config.workload, rate, config.seed)
         keeps = self.keeps_up(name, rate)
         metrics = {f"{w}.mean_of_ratios": {"value": value} for w in ("transient", "sustained")}
-        trend = {"verdict": "steady" if keeps else "growing", "completed_share": 1.0 if keeps else 0.7}
+        metrics["sustained.kept_up"] = {"value": float(keeps)}
         return {
             "cell": repr(config),
             "metrics": metrics,
-            "trend": trend,
             "calls": 10,
             "outcomes": {"finished": 5},
         }
