@@ -17,6 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+
 from vocabulary import Segment, on_grid
 from workloads.base import ProgramSet, WorkloadError
 from workloads.block_hashes import NamedBlocks
@@ -229,7 +231,8 @@ def program_set(
 ) -> ProgramSet:
     """What a reader of request rows returns; the first arrival is at 0."""
     programs = Programs(kind, tables)
-    programs.first = min((t for table in tables for t in table.columns.times if t == t), default=0.0)
+    firsts = [np.nanmin(t) for table in tables if len(t := table.arrivals()) and not np.isnan(t).all()]
+    programs.first = float(min(firsts, default=0.0))
     return ProgramSet(
         programs, path.name, "", {}, None, skipped.counts, repaired.counts,
         {**skipped.where(), **repaired.where()}, read,

@@ -84,19 +84,21 @@ class Columns:
         if not self.ids:
             return
         inputs = np.frombuffer(self.inputs, dtype=np.uint32)
-        ends = np.frombuffer(self.ends, dtype=np.uint64).astype(np.int64)
+        ends = np.frombuffer(self.ends, dtype=np.int64)
         ids = np.frombuffer(self.ids, dtype=f"u{self.ids.itemsize}")
-        rows = np.flatnonzero((inputs % block != 0) & (np.diff(ends, prepend=0) * block > inputs))
-        partial = ids[ends[rows] - 1]
-        order = np.argsort(partial, kind="stable")
-        same = partial[order[1:]] == partial[order[:-1]]
-        length = inputs[rows] % block
-        for at in np.flatnonzero(same & (length[order[1:]] != length[order[:-1]]))[:1]:
+        rows = _with_rest(inputs, ends, block)
+        last = ends[rows] - 1
+        partial = ids[last]
+        order = np.argsort(partial, kind="stable").astype(np.int32)
+        length = (inputs[rows] % block)[order]
+        partial = partial[order]
+        for at in np.flatnonzero((partial[1:] == partial[:-1]) & (length[1:] != length[:-1]))[:1]:
             self._contradict(name, field, int(rows[order[at + 1]]), int(rows[order[at]]), block)
-        spot = _elsewhere(ids, np.sort(partial), ends[rows] - 1)
+        del length
+        spot = _elsewhere(ids, partial, last)
         if spot is not None:
             row = int(np.searchsorted(ends, spot, side="right"))
-            other = int(rows[int(np.flatnonzero(partial == ids[spot])[0])])
+            other = int(rows[order[np.searchsorted(partial, ids[spot])]])
             self._contradict(name, field, row, other, block, int(ids[spot]))
 
     def _contradict(self, name: str, field: str, row: int, other: int, block: int, whole: int = -1) -> None:
@@ -109,18 +111,27 @@ class Columns:
         )
 
 
+def _with_rest(inputs: np.ndarray, ends: np.ndarray, block: int) -> np.ndarray:
+    """The rows whose last id is of less than a block."""
+    counts = ends.astype(np.int32 if len(ends) and ends[-1] < 1 << 31 else np.int64)
+    counts[1:] = np.diff(counts)
+    return np.flatnonzero((inputs % block != 0) & (counts > inputs // block)).astype(np.int32)
+
+
 def _elsewhere(ids: np.ndarray, wanted: np.ndarray, known: np.ndarray) -> int | None:
     """The first place outside ``known`` that holds one of ``wanted`` (sorted), in pieces."""
     if not len(wanted):
         return None
-    span = int(ids.max()) + 1
-    mask = None
-    if span <= max(1 << 20, 4 * len(ids)):
-        mask = np.zeros(span, dtype=bool)
-        mask[wanted] = True
+    bits = None
+    if (span := int(ids.max()) + 1) <= max(1 << 20, 32 * len(ids)):
+        bits = np.zeros(span // 8 + 1, dtype=np.uint8)
+        np.bitwise_or.at(bits, wanted >> 3, (1 << (wanted & 7)).astype(np.uint8))
     for start in range(0, len(ids), 1 << 20):
         piece = ids[start : start + (1 << 20)]
-        found = np.flatnonzero(mask[piece] if mask is not None else np.isin(piece, wanted)) + start
+        if bits is None:
+            found = np.flatnonzero(np.isin(piece, wanted)) + start
+        else:
+            found = np.flatnonzero(bits[piece >> 3] >> (piece & 7).astype(np.uint8) & 1) + start
         mine = known[np.searchsorted(known, start) : np.searchsorted(known, start + len(piece))]
         if len(found) > len(mine):
             return int(np.setdiff1d(found, mine)[0])
@@ -159,6 +170,13 @@ class Table:
     def arrival(self, program: int) -> float:
         """Seconds, NaN if unknown."""
         return self.columns.times[self.rows(program)[0]]
+
+    def arrivals(self) -> np.ndarray:
+        """Seconds of every program, NaN if unknown."""
+        times = np.frombuffer(self.columns.times) if len(self.columns) else np.empty(0)
+        if self.groups is not None:
+            times = times[np.fromiter((rows[0] for rows in self.groups), dtype=np.int64)]
+        return times if isinstance(self.kept, range) else times[np.asarray(self.kept)]
 
     def fit(self, limit: int, rule: str, name: str, skipped: Tally, cuts: Tally) -> None:
         """Leave out or cut the programs whose calls do not fit ``limit`` tokens (see ``overflow``)."""
@@ -250,14 +268,15 @@ class Programs(Sequence[ProgramSpec]):
         return result
 
     def by_arrival(self) -> Programs:
-        """In order of arrival, the first at 0; as they are if an arrival is missing."""
-        times = np.fromiter((self._time(n) for n in self.order), dtype=float, count=len(self))
+        """All of them in order of arrival, the first at 0; as they are if an arrival is missing."""
+        times = np.concatenate([table.arrivals() for table in self.tables] or [np.empty(0)])
+        result = self._like(self.order)
         if not len(times) or np.isnan(times).any():
-            result = self._like(self.order)
             result.timed = False
             return result
-        result = self._like(array("q", np.argsort(times, kind="stable").tolist()))
         result.first = float(times.min())
+        if (times[1:] < times[:-1]).any():
+            result.order = array("q", np.argsort(times, kind="stable").tobytes())
         return result
 
     def last(self) -> float | None:
