@@ -280,7 +280,7 @@ class _Program:
             ends, parents = [clock], dict.fromkeys(thread.parents[:0])
             branches = [self.branch(thread) for _ in step]
             for branch, inner in zip(branches, step, strict=True):
-                ends.append(self.sequence(branch, inner, items, launched, clock))
+                ends.append(self.sequence(branch, inner, items, launched, clock, len(inner) == 1))
                 parents.update(dict.fromkeys(branch.parents))
             thread.script.ops.append(JoinOp([branch.script for branch in branches]))
             thread.parents = tuple(parents)
