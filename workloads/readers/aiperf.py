@@ -50,7 +50,7 @@ _SINGLE = {
 }  # fmt: skip
 _WANTED = "a line of AIPerf holds text, texts, or turns[]"
 _MODES = {"deltas_without_responses": True, "message_array_with_responses": False}
-_DEEPEST, _MOST_CALLS = 50, 1 << 16
+_DEEPEST, _MOST_CALLS = 50, 1 << 14
 
 
 class AiperfReader:
