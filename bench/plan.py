@@ -17,7 +17,7 @@ from bench.code import code_digest
 from bench.config import RunConfig
 from bench.errors import InvalidRun, UsageError
 from bench.foreign import policies_of, programs_of
-from bench.offline import Offline, offline
+from bench.offline import Ledger, Offline, offline
 from bench.serving import Serving, serving
 from bench.tables import FORMAT
 from bench.trace_options import split
@@ -120,6 +120,11 @@ class Plan:
     def _look(self, specs: Sequence[ProgramSpec]) -> Offline:
         with programs_of(self.config.workload):
             return offline(specs)
+
+    def ledger(self) -> Ledger:
+        """``offline`` of these programs and of every shorter set."""
+        with programs_of(self.config.workload):
+            return Ledger(self.programs.programs)
 
     def begin_offline(self) -> None:
         """Compute ``offline`` on another core while this one does the run."""
@@ -227,9 +232,12 @@ def longest(engine: EngineConfig) -> int:
     return min(engine.max_model_len, engine.kv_blocks * BLOCK + 1)
 
 
-def load_programs(config: RunConfig, room: int = CONTEXT, hint: str = "") -> ProgramSet:
+def load_programs(
+    config: RunConfig, room: int = CONTEXT, hint: str = "", progress: Callable[[int, int], None] | None = None
+) -> ProgramSet:
     """The programs of the workload, file or folder; calls have at most ``room`` tokens.
 
+    ``progress`` is called with the bytes of a trace that were read, and those there are.
     Raises UsageError or InvalidRun, with ``hint`` behind the line where ``room`` was too short.
     """
     try:
@@ -245,6 +253,7 @@ def load_programs(config: RunConfig, room: int = CONTEXT, hint: str = "") -> Pro
                 on_overflow=config.on_overflow or "auto",
                 fmt=config.format,
                 closed=config.concurrency is not None,
+                progress=progress,
                 **options,
             )
     except WorkloadError as error:

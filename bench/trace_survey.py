@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,7 +38,7 @@ class Survey:
     16-token blocks) that an infinite prefix cache holds from the same program's earlier calls,
     and from the programs before it. ``program`` is the place of each call's program.
     ``forks``: joins of several branches, and spawns. ``signatures``: a program's lengths in
-    order, to find copies; ``shapes`` what branches with how many.
+    order, hashed, to find copies.
     """
 
     programs: ProgramSet
@@ -67,8 +67,11 @@ class _Rows:
     forks: int = 0
 
 
-def survey(programs: ProgramSet) -> Survey:
-    """Dry-run every program; those that may share a prefix with others twice (see ``offline.walk``)."""
+def survey(programs: ProgramSet, progress: Callable[[int, int], None] | None = None) -> Survey:
+    """Dry-run every program; those that may share a prefix with others twice (see ``offline.walk``).
+
+    ``progress`` is called with the programs done and those there are.
+    """
     rows, owner, shared = _Rows(), dict[int, int](), set[int]()
     for place, spec in enumerate(programs.programs):
         dag = dry_run(spec)
@@ -77,6 +80,8 @@ def survey(programs: ProgramSet) -> Survey:
         for first in {call.prompt[0][0] for call in dag.calls}:
             if owner.setdefault(first, place) != place:
                 shared |= {owner[first], place}
+        if progress is not None:
+            progress(place + 1, len(programs.programs))
     others = np.zeros(len(rows.own))
     _others(programs.programs, sorted(shared), rows.starts, others)
     times = [spec.arrival for spec in programs.programs]

@@ -191,9 +191,9 @@ def ks(law: Law, sample: Sample, values: tuple[float, float]) -> float:
 
 
 def pareto_tail(values: Array) -> dict[str, float] | None:
-    """{"alpha", "xmin", "share", "n", "ks"} of the tail P(X > x) ~ x**(1 - alpha); None if too short.
+    """{"alpha", "xmin", "share", "n", "ks", "holds"} of the tail P(X > x) ~ x**(1 - alpha).
 
-    ``share``: of all values, how many are in it.
+    ``share``: of all values, how many are in it; ``holds``: not refused at 5 %. None if too short.
     """
     sample = Sample.of(values)
     if sample.n < 2 * LEAST:
@@ -225,4 +225,5 @@ def _tail(ordered: Array, step: float, xmin: float) -> dict[str, float] | None:
         "share": tail.size / ordered.size,
         "n": float(tail.size),
         "ks": float(distance),
+        "holds": bool(distance <= KS_5_PERCENT / math.sqrt(tail.size)),
     }

@@ -14,6 +14,8 @@ from reports.numbers import number, percent
 
 SAME = {"output tokens per program": "output tokens per call"}
 """Rows that are left out where they repeat another."""
+INFINITE_VARIANCE = 3.0
+OVER = "over the context"
 SHOWN = 6
 """Reasons of skipping and repairing that the page names; the rest are in --json."""
 
@@ -22,12 +24,9 @@ def render(stats: Mapping[str, Any]) -> RenderableType:
     """The page of ``bench trace stats``; the data are described in ``bench.trace``."""
     parts: list[RenderableType] = [_head(stats)]
     parts += [_doubts(stats["doubts"])] if stats["doubts"] else []
-    parts += [
-        Text(),
-        lengths(stats["distributions"], stats["fits"]),
-        Text(),
-        Text(arrivals(stats["arrivals"])),
-    ]
+    parts += [Text(), lengths(stats["distributions"], stats["fits"])]
+    parts += [Text(line) for line in heavy(stats["fits"])]
+    parts += [Text(), Text(arrivals(stats["arrivals"]))]
     parts += [Text(), prefixes(stats["prefix"])]
     for table in stats["residual_life"]:
         parts += [Text(), residual_life(table)]
@@ -63,7 +62,12 @@ def losses(word: str, counts: Mapping[str, int], where: Mapping[str, str], read:
         shown.append(f"  {count:,} x {reason}" + (f" (first: {place})" if place else ""))
     more = [f"  and {len(ordered) - SHOWN} more reasons (--json)"] if len(ordered) > SHOWN else []
     of = f" of {read:,} records" if read and word == "skipped" else ""
-    return [f"{word} {sum(counts.values()):,}{of}:", *shown, *more]
+    hint = (
+        ["  (--on-overflow truncate keeps what fits)"]
+        if word == "skipped" and any(OVER in r for r in counts)
+        else []
+    )
+    return [f"{word} {sum(counts.values()):,}{of}:", *shown, *more, *hint]
 
 
 def _doubts(found: Sequence[Mapping[str, str]]) -> Text:
@@ -98,6 +102,21 @@ def law(fit: Mapping[str, Any] | None) -> str:
     best = next(row for row in fit["laws"] if row["law"] == fit["best"])
     values = ", ".join(number(v) for k, v in best.items() if k not in ("law", "ks"))
     return f"{' ' if fit['holds'] else '~'}{best['law']}({values}) {best['ks']:.3f}"
+
+
+def heavy(fits: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A line on the quantities whose tail is a power law of infinite variance, if any are."""
+    tails = {name: fit["tail"] for name, fit in fits.items() if fit.get("tail")}
+    found = [
+        f"{name} {t['alpha']:.2f} from {number(t['xmin'])} on ({percent(t['share'])})"
+        for name, t in tails.items()
+        if t["holds"] and t["alpha"] < INFINITE_VARIANCE
+    ]
+    return (
+        [f"Pareto tails not refused (density exponent; below 3 no variance): {'; '.join(found)}"]
+        if found
+        else []
+    )
 
 
 def arrivals(found: Mapping[str, Any] | None) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bench.cli.common import Json, Params, Programs, Seed, emit_json, page, verb
+from bench.cli.common import Json, Params, Programs, Seed, emit_json, page, progress, verb
 
 if TYPE_CHECKING:
     from workloads.base import ProgramSet
@@ -54,8 +54,8 @@ def stats(
     from bench.trace_survey import survey
 
     programs = _programs(source, n, seed, param, on_overflow, _trace_options(strict, cap_idle, scale_rate))
-    with _foreign(source):
-        found = survey(programs)
+    with _foreign(source), progress("looking at programs") as looking:
+        found = survey(programs, looking)
     facts = stats_of(found)
     if html is not None:
         from bench.trace_page import page as html_page
@@ -68,8 +68,16 @@ def stats(
     from reports.trace import render
 
     page(render(facts))
+    typer.echo(f"\nrun it      {_next(source, facts)}")
     if html is not None:
-        typer.echo(f"\nwith plots: {html}")
+        typer.echo(f"with plots  {html}")
+
+
+def _next(source: str, facts: dict[str, Any]) -> str:
+    """The command that runs this workload."""
+    found = facts["arrivals"]
+    rate = " --rate R" if facts["format"] and (found is None or "cv" not in found) else ""
+    return f"bench run --system plas --workload {source}{rate}"
 
 
 @app.command("convert")
@@ -207,6 +215,7 @@ def _programs(
     form, path = split_format(source)
     parameters = {**pairs(param or [], "-p"), **options}
     config = RunConfig("", path, n=n, seed=seed, parameters=parameters, on_overflow=on_overflow, format=form)
-    programs = load_programs(config)
+    with progress(f"reading {path}") as reading:
+        programs = load_programs(config, progress=reading)
     enough(programs, config)
     return programs
