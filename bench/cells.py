@@ -13,7 +13,7 @@ from bench.config import RunConfig
 from bench.errors import BenchError, Exit, MissingError
 from bench.files import DiskFull, Taken
 from bench.foreign import in_a_line
-from bench.offline import Offline
+from bench.offline import Ledger, Offline
 from bench.plan import FEW, Plan, plan
 from bench.run import Interrupted, Progress, RunResult, execute, finished
 
@@ -64,6 +64,7 @@ class Cells:
 
     def __init__(self) -> None:
         self._facts: dict[str, Offline] = {}
+        self._ledgers: dict[tuple[str, str, int], Ledger] = {}
         self._calls: dict[tuple[object, ...], int] = {}
 
     def __call__(self, task: Task, say: Callable[[Any], None]) -> Answer:
@@ -97,9 +98,15 @@ class Cells:
         return Answer(result, None if result.cached else (made.program_hash, made.offline))
 
     def _offline(self, made: Plan) -> Offline:
+        """Programs of the same workload and seed at another rate are more or fewer of the same."""
         name = made.program_hash
         if name not in self._facts:
-            self._facts[name] = made.offline
+            keys = [spec.key for spec in made.programs.programs]
+            what = (made.config.workload, repr(sorted(made.programs.parameters.items())), made.config.seed)
+            ledger = self._ledgers.get(what)
+            if ledger is None or ledger.keys[: len(keys)] != keys:
+                ledger = self._ledgers[what] = made.ledger()
+            self._facts[name] = ledger.upto(len(keys))
         return self._facts[name]
 
     def _look(self, config: RunConfig) -> Look:

@@ -13,7 +13,7 @@ from bench.cells import Cells, Failure, Task
 from bench.config import RunConfig
 from bench.errors import Exit
 from bench.files import locked
-from bench.offline import offline
+from bench.offline import Ledger, offline
 from bench.plan import plan
 from bench.run import RunResult, run
 from bench.sweep import exit_code, points, run_cells, survey
@@ -95,9 +95,20 @@ def test_no_configurations_no_results():
     assert survey([]) == []
 
 
+def test_more_of_the_same_programs_serve_for_fewer(tmp_path, monkeypatch):
+    looks = []
+    monkeypatch.setattr("bench.plan.Ledger", lambda specs: looks.append(len(specs)) or Ledger(specs))
+    cells = Cells()
+    for n in (40, 30, 36):
+        (config,) = (c for c in grid(tmp_path, n=n, seeds=(1,))[:1])
+        answer = cells(Task(config), lambda share: None)
+        assert answer.fact[1] == offline(plan(config).programs.programs)
+    assert looks == [40]
+
+
 def test_programs_in_common_are_looked_at_once(tmp_path, monkeypatch):
     looks = []
-    monkeypatch.setattr("bench.plan.offline", lambda specs: looks.append(len(specs)) or offline(specs))
+    monkeypatch.setattr("bench.plan.Ledger", lambda specs: looks.append(len(specs)) or Ledger(specs))
     cells = Cells()
     answers = [cells(Task(c), lambda share: None) for c in grid(tmp_path, n=40, seeds=(1,))]
     assert looks == [40]
