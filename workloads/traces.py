@@ -175,6 +175,8 @@ def recognise(path: Path, readers: Mapping[str, Reader]) -> tuple[Reader, str]:
         )
     why = next((f"{shown(file.name)}: {line}" for file in files if (line := fault(file))), "")
     why = why.removeprefix(f"{path.name}: ")
+    if path.is_file() and not why:
+        why = "neither .json, .jsonl, .csv nor .traj by its name"
     raise WorkloadError(
         f"{path.name}: no reader recognises this{why and f': {why}'} "
         f"(formats: {', '.join(sorted(readers))}); name the format to see what is wrong with it"
