@@ -108,8 +108,7 @@ class Requests:
         return f"{self.name}:{self.columns.line(row)}"
 
     def _told(self, row: int) -> bool:
-        start = self.columns.ends[row - 1] if row else 0
-        return row in self.texts or row in self.continues or self.columns.ends[row] > start
+        return row in self.texts or row in self.continues or bool(self.columns.blocks(row))
 
     def script(self, rows: Sequence[int]) -> Script:
         """The calls of one program; the first row is its first call."""

@@ -65,7 +65,10 @@ class Columns:
         self.times.append(time)
         self.inputs.append(tokens)
         self.outputs.append(output)
-        self.ends.append(len(self.ids))
+        if self.ids:
+            if len(self.ends) < row:
+                self.ends = array("Q", bytes(8 * row))
+            self.ends.append(len(self.ids))
 
     def line(self, row: int) -> int:
         """The line of the file that row ``row`` stands on."""
@@ -74,6 +77,8 @@ class Columns:
 
     def blocks(self, row: int) -> list[int]:
         """The block ids of a row."""
+        if row >= len(self.ends):
+            return []
         return self.ids[self.ends[row - 1] if row else 0 : self.ends[row]].tolist()
 
     def refuse_partial_and_whole(self, block: int, name: str, field: str) -> None:
@@ -83,8 +88,7 @@ class Columns:
         """
         if not self.ids:
             return
-        inputs = np.frombuffer(self.inputs, dtype=np.uint32)
-        ends = np.frombuffer(self.ends, dtype=np.int64)
+        inputs, ends = np.frombuffer(self.inputs, dtype=np.uint32), np.frombuffer(self.ends, dtype=np.int64)
         ids = np.frombuffer(self.ids, dtype=f"u{self.ids.itemsize}")
         rows = _with_rest(inputs, ends, block)
         last = ends[rows] - 1

@@ -62,13 +62,14 @@ class TextTree:
         """
         stack: list[tuple[Place, str, bool]] = [(self.root, "", False)]
         while stack:
-            node, text, done = stack.pop()
+            node, front, done = stack.pop()
             if done:
                 node.total = min([node.total, *(child.total for child in node.after.values())])
                 continue
+            text = front + node.text
             node.total = count(text) if node.ends else max(0, count(text) - 1)
             stack.append((node, "", True))
-            stack.extend((child, text + child.text, False) for child in node.after.values())
+            stack.extend((child, text, False) for child in node.after.values())
 
     def segments(self, node: Place) -> tuple[Segment, ...]:
         """A measured text as segments; their lengths add up to its tokens."""

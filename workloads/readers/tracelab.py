@@ -42,6 +42,7 @@ _NAMES = {
     "new": ("input_len", "newly_append_tokens"),
     "output": ("output_len", "output_tokens"),
 }
+_LONGEST_MS = 1 << 30
 _Round = dict[str, Any]
 
 
@@ -115,8 +116,8 @@ def _csv_round(row: CsvRow, labels: dict[str, str]) -> _Round:
     return {
         "session": row.text(labels["session"]),
         **{what: row.tokens(labels[what]) for what in ("index", "prefix", "new", "output")},
-        "wait": row.number(waited) / 1e3 if row.has(waited) else 0.0,
-        "arrival": on_grid(row.number(arrived, 2.0**30) / 1e3) if row.has(arrived) else None,
+        "wait": row.number(waited, _LONGEST_MS) / 1e3 if row.has(waited) else 0.0,
+        "arrival": on_grid(row.number(arrived, _LONGEST_MS) / 1e3) if row.has(arrived) else None,
         "where": row.where,
     }
 
@@ -143,12 +144,15 @@ def _wait(row: Fields) -> float:
         return _milliseconds(row, "tool_wait_after_ms")
     tools = [Fields(tool, f"{row.where}.tools[{i}]") for i, tool in enumerate(row.items("tools"))]
     timed = [tool for tool in tools if tool.has("tool_wall_latency_ms")]
-    return sum(_milliseconds(tool, "tool_wall_latency_ms") for tool in timed)
+    total = sum(_milliseconds(tool, "tool_wall_latency_ms") for tool in timed)
+    if total > _LONGEST_MS / 1e3:
+        raise row.wrong("tools", "tools of at most 2**30 ms together")
+    return total
 
 
 def _milliseconds(row: Fields, name: str) -> float:
     value = row.values[name]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1 << 30:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _LONGEST_MS:
         raise row.wrong(name, "a number of milliseconds from 0 to 2**30")
     return value / 1e3
 

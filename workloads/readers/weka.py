@@ -28,7 +28,7 @@ from typing import Any
 from vocabulary import on_grid
 from workloads.base import NothingLeft, ProgramSet, ProgramSpec, WorkloadError
 from workloads.block_hashes import SharedPrompts
-from workloads.files import Fields, Tally, files_of, parse_json, read_bytes, shown
+from workloads.files import Fields, Tally, files_of, parse_json, plain_name, read_bytes, shown
 from workloads.files import head as file_head
 from workloads.keys import key_of
 from workloads.overflow import exceeded, fit
@@ -86,7 +86,7 @@ def session_files(path: Path) -> list[Path]:
     """The files of a session or a folder of sessions, in a fixed order."""
     if path.is_file():
         return [path]
-    return [file for file in files_of(path) if file.name.endswith((".json", ".json.gz"))]
+    return [file for file in files_of(path) if plain_name(file.name).endswith(".json")]
 
 
 def _document(file: Path, name: str, skipped: Tally, *, single: bool) -> Fields | None:

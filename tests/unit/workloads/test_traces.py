@@ -5,9 +5,10 @@ import json
 import pytest
 
 from tests.unit.workloads.weka_files import request, session, write
-from workloads.base import WorkloadError
+from workloads.base import NothingLeft, WorkloadError
 from workloads.dryrun import dry_run, dry_runs
 from workloads.load import detect, load
+from workloads.own import export
 from workloads.rows import Programs
 
 FLAT = {"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]}
@@ -171,3 +172,28 @@ def test_what_no_reader_knows_is_described(tmp_path, name, text, said):
     (tmp_path / name).write_text(text)
     with pytest.raises(WorkloadError, match=said):
         load(str(tmp_path / name))
+
+
+def test_an_export_is_the_same_programs(turns, flat, tmp_path):
+    tree = [
+        {"chat_id": i, "parent_chat_id": p, "timestamp": t, "input_length": 32 + 16 * t, "output_length": 9,
+         "hash_ids": list(range(10 * (i > 2), 10 * (i > 2) + 2 + t))}
+        for i, p, t in ((1, -1, 0), (2, 1, 1), (3, 1, 2), (4, 3, 5))
+    ]  # fmt: skip
+    (tmp_path / "t.jsonl").write_text("\n".join(json.dumps(row) for row in tree))
+    for path in (turns, flat, str(tmp_path / "t.jsonl")):
+        dags = dry_runs(load(path).programs)
+        export(dags, tmp_path / "own.jsonl")
+        again = dry_runs(load(str(tmp_path / "own.jsonl")).programs)
+        assert [dag.content_digest() for dag in again] == [dag.content_digest() for dag in dags]
+        assert [dag.arrival for dag in again] == [dag.arrival for dag in dags]
+    assert len(dags[0].script.ops) == 2, "a call and its branches"
+
+
+def test_every_record_left_out_is_said(tmp_path):
+    path = rows(tmp_path / "b.jsonl", 2)
+    with pytest.raises(
+        NothingLeft, match="no program is left: 2 x prompt over the context of 300 tokens"
+    ) as error:
+        load(path, max_model_len=300)
+    assert error.value.limit == 300
