@@ -75,6 +75,11 @@ class Span:
         value = self._first(_SESSIONS)
         return str(value) if value is not None else ""
 
+    @property
+    def means_something(self) -> bool:
+        """Whether it says what kind of operation it is."""
+        return any(str(self.attributes.get(name)).lower() in _OPERATIONS for name in _KINDS)
+
     def tokens(self) -> tuple[int | None, int | None]:
         """(prompt, reply) as recorded."""
         return self._count(_INPUT), self._count(_OUTPUT)

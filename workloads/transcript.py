@@ -33,6 +33,8 @@ ROLES = {
     **dict.fromkeys(("tool", "observation", "function", "environment"), TOOL),
     **dict.fromkeys(("assistant", "gpt", "chatgpt", "model", "ai", "agent"), MODEL),
 }
+LONGEST_S = float(1 << 20)
+TOO_LONG = f"pause of more than {LONGEST_S:.0f} s, {LONGEST_S:.0f} s taken"
 _DEEPEST = 250
 NO_TOKENS = "reply of 0 tokens, 1 taken"
 ESTIMATED = "length estimated from the text"
@@ -343,10 +345,15 @@ class Thread:
 
     def tool(self, name: str, seconds: float) -> None:
         """A tool that took ``seconds``; none of 0 s is written down."""
-        if on_grid(max(0.0, seconds)):
-            self.script.ops.append(ToolOp(name, on_grid(seconds)))
+        if seconds := self._bounded(seconds):
+            self.script.ops.append(ToolOp(name, seconds))
 
     def think(self, seconds: float) -> None:
         """A person who took ``seconds``."""
-        if on_grid(max(0.0, seconds)):
-            self.script.ops.append(ThinkOp(on_grid(seconds)))
+        if seconds := self._bounded(seconds):
+            self.script.ops.append(ThinkOp(seconds))
+
+    def _bounded(self, seconds: float) -> float:
+        if seconds > LONGEST_S:
+            self.repair(TOO_LONG)
+        return on_grid(min(max(0.0, seconds), LONGEST_S))

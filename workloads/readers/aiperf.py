@@ -42,6 +42,7 @@ NO_LENGTH = f"no output_length or max_tokens, {DEFAULT_OUTPUT} tokens taken"
 AT_MOST = "max_tokens without ignore_eos or min_tokens taken as the reply's length"
 TIMESTAMPS = "timestamp of a later turn: the time since the turn before taken as a wait after its reply"
 MEDIA = "images, audio and video left out"
+EMPTY = "turn without text left out"
 CROSSING = "join_at behind another join of the conversation, waited for at the earlier"
 _MEDIA = ("image", "images", "audio", "audios", "video", "videos")
 _SINGLE = {
@@ -323,8 +324,12 @@ def _messages(turn: Fields, fixes: list[str]) -> list[Message]:
     given = [name for name in ("text", "texts", "messages") if turn.has(name)]
     if len(given) > 1:
         raise WorkloadError(f"{turn.where}: has {' and '.join(given)}; give one of them")
-    if any(turn.has(name) for name in _MEDIA):
-        fixes.append(MEDIA)
+    media = any(turn.has(name) for name in _MEDIA)
+    if not given and not media:
+        raise WorkloadError(
+            f"{turn.where}: expected text, texts or messages, got {brief(sorted(turn.values))}"
+        )
+    fixes += [MEDIA] if media else []
     tools = turn.items("tools")
     found = [Message(SYSTEM, compact(tools))] if tools else []
     for i, value in enumerate(turn.items("messages")):

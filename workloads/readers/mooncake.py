@@ -76,7 +76,7 @@ class MooncakeReader:
             tables.append(table)
             blocks.add(rows.block)
         result = program_set(path, self.name, tables, skipped, repaired, read)
-        result.parameters = {"block_tokens": sorted(blocks - {0})}
+        result.parameters = {"block_tokens": sorted(blocks - {0}), "tokenizer": count.description}
         return result
 
 

@@ -38,6 +38,7 @@ NO_TIMES = "no times in the record, 0 taken for tools and people"
 NO_SYSTEM = "no system prompt in the record, prompts are without it"
 CONDENSED = "condensation of the history not reproduced"
 UNANSWERED = "last messages without a reply left out"
+TOO_EARLY = "action before anything was asked left out"
 BACKWARDS = "accumulated usage that does not grow, not used"
 _WANTED = "a run is an object with history[] of actions and observations"
 _NO_MODEL = {

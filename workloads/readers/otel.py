@@ -39,6 +39,7 @@ NO_PROMPT = "call without messages and usage left out"
 FAILED = "failed call without a reply left out"
 TWICE = "span exported twice, one left out"
 WRAPPER = "span that wraps another call of the model not counted as a call"
+OTHERS = "span of no model, tool or agent left out"
 NO_TIMES = "call without a time, taken in the order of the file"
 _WANTED = "spans are under resourceSpans[] or spans[], or one a line"
 _DEEPEST = 60
@@ -152,7 +153,7 @@ class _Program:
 
     def times(self) -> None:
         """Give every span a begin and an end."""
-        latest = 0
+        latest = min((span.start for span in self.group if span.start is not None), default=0)
         for span in self.group:
             if span.start is None:
                 if span.kind == CALL:
@@ -198,6 +199,8 @@ class _Program:
                 result.append(_Item(span, inside[0].start, ends, inside, [], after=after))
             elif span.kind == TOOL and span.start is not None and span.end is not None:
                 result.append(_Item(span, span.start, span.end, [], [], after=after))
+            elif not span.means_something:
+                self.fix(OTHERS)
         return sorted(result, key=lambda item: (item.start, item.end, item.span.where))
 
     def wraps(self, span: Span) -> bool:

@@ -36,6 +36,7 @@ RESTARTED = "usage_so_far smaller than before: taken as it stands"
 UNNAMED = "method not in the file's name: propose and value, three times, taken"
 EVEN = "lengths of prompts and judgements spread evenly, as only their sum is recorded"
 NO_USAGE = "no usage_so_far, so no lengths"
+NO_CANDIDATES = "step without candidates"
 NO_STEPS = "no steps"
 _WANTED = "a puzzle is an object with steps[] of ys and new_ys"
 _NAME = re.compile(r"_(propose|sample)(\d*)_(value|vote)(\d*)_")
@@ -98,6 +99,8 @@ def _puzzle(found: Collector, place: str, row: Fields, usage: dict[str, tuple[in
         asks = _candidates(found, step, generate)
         judged = _judgements(step, evaluate, max(1, min(int(times or 1), 100)), seen)
         phases += [phase for phase in (asks, judged) if phase]
+        if not judged:
+            found.repair(NO_CANDIDATES, step.where)
     if not phases:
         found.skip(NO_STEPS, place)
         return
