@@ -15,6 +15,7 @@ import numpy as np
 
 from bench.stats import Array
 from bench.trace import arrivals
+from bench.trace_doubts import TICKED
 from bench.trace_survey import LONGEST, Survey, survey
 from bench.trace_tails import tails
 from vocabulary import Segment
@@ -81,8 +82,8 @@ def fit(programs: ProgramSet) -> Fit:
 
 
 def _kind(recorded: Mapping[str, Any]) -> str:
-    """Poisson if the gaps do not refuse it, else gamma gaps with their CV."""
-    if recorded["ks_poisson"] <= recorded["critical"]:
+    """Poisson if the gaps do not refuse it or say nothing (a coarse clock), else gamma with their CV."""
+    if recorded["ks_poisson"] <= recorded["critical"] or recorded["together"] >= TICKED:
         return "poisson"
     return f"gamma:cv={min(max(recorded['cv'], 0.01), 100.0):.3g}"
 
@@ -234,6 +235,8 @@ def _left_out(seen: _Seen, recorded: Mapping[str, Any] | None) -> list[str]:
     found = []
     if not recorded or "cv" not in recorded:
         found.append(f"no arrivals were recorded: rate = {NO_RATE:g} programs/s is a placeholder")
+    elif recorded["together"] >= TICKED:
+        found.append("arrivals are on a coarse clock, so their gaps say nothing: Poisson arrivals are taken")
     if seen.flattened:
         found.append(f"{seen.flattened:,} branches inside branches are calls of the outer one, in line")
     if seen.unawaited:
@@ -244,7 +247,9 @@ def _left_out(seen: _Seen, recorded: Mapping[str, Any] | None) -> list[str]:
 def toml(fitted: Fit) -> str:
     """The file for ``--workload fitted:FILE.toml``."""
     arrive = (
-        "" if fitted.arrivals == "poisson" else f"  # recorded gaps: run with --rate {fitted.arrivals}@RATE"
+        ""
+        if fitted.arrivals == "poisson"
+        else f"  # recorded gaps: run with --rate {fitted.arrivals}@{fitted.parameters['rate']}"
     )
     lines = [f"[{TABLE}]"]
     tables: list[str] = []

@@ -86,6 +86,12 @@ def test_arrivals_become_a_kind_of_arrivals():
         found = fit(programs)
         assert found.arrivals.startswith(kind)
         assert found.parameters["rate"] == pytest.approx(1 / gaps.mean(), rel=0.1)
+        assert (f"--rate {found.arrivals}@" in toml(found)) == (kind != "poisson")
+    for spec in programs.programs:
+        spec.arrival = 3.0 * (spec.arrival // 3.0)
+    ticked = fit(programs)
+    assert ticked.arrivals == "poisson"
+    assert any("coarse clock" in line for line in ticked.left_out)
 
 
 @pytest.mark.parametrize(
