@@ -39,6 +39,7 @@ class Scale:
     horizons: tuple[float, ...] = ()
     sensitivity_horizon: float = 0.0
     sensitivity_seeds: int = 1
+    sensitivity_workloads: tuple[str, ...] = ()
     workloads: tuple[str, ...] = ()
 
 
@@ -171,7 +172,7 @@ def _build(kind: type[T], data: Mapping[str, Any], path: Path, place: str) -> T:
 def _check(curves: Curves, path: Path) -> None:
     names = {w.name for w in curves.workloads}
     for scale, one in curves.scales.items():
-        for word in one.workloads:
+        for word in (*one.workloads, *one.sensitivity_workloads):
             if word not in names:
                 raise UsageError(f"{path.name}: scales.{scale}: {unknown('workload', word, names)}")
     for claim in curves.claims:

@@ -153,7 +153,7 @@ class Study:
     def decide(self) -> None:
         """Every system at its own crossing of the deciding latency, on all seeds.
 
-        Those that only run beside the subject do so at its rate.
+        Those that only run beside the subject do so at its rate, on all seeds where a claim is about them.
         """
         wanted = []
         for load in self.loads():
@@ -163,8 +163,13 @@ class Study:
                 wanted += [(load, system, rate, seed) for seed in self.seeds(self.scale.seeds)]
             rate = self.deciding_rate(load)
             for system in self.curves.beside:
-                wanted += [(load, system, rate, seed) for seed in self.seeds(self.scale.seeds)]
+                seeds = self.scale.seeds if self._claimed(load, system) else self.scale.scan_seeds
+                wanted += [(load, system, rate, seed) for seed in self.seeds(seeds)]
         self.cells(wanted, "decide")
+
+    def _claimed(self, load: Load, system: str) -> bool:
+        claims = (c for c in self.curves.claims if load.name in c.workloads)
+        return any(system in (c.better, c.base) for c in claims)
 
     # -- readings --------------------------------------------------------------------
 
@@ -241,7 +246,8 @@ class Study:
         if not self.scale.sensitivity_horizon:
             return []
         wanted, which = [], []
-        for load in self.loads():
+        chosen = self.scale.sensitivity_workloads
+        for load in (w for w in self.loads() if not chosen or w.name in chosen):
             latency = self.deciding(load)
             for variation in self.curves.sensitivity:
                 for system in variation.systems:
