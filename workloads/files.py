@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from workloads.base import WorkloadError
-from workloads.streams import lines, opened, pieces
+from workloads.streams import lines, opened, pieces, unreadable
+from workloads.streams import shown as shown
 
 MOST_ENTRIES = 100_000
 """A folder of more entries is no folder of traces."""
@@ -21,11 +22,8 @@ COMPRESSED = (".gz", ".zst")
 
 def read_bytes(path: Path) -> bytes:
     """The content, decompressed if it is gzip or Zstandard. Raises WorkloadError."""
-    try:
-        with opened(path) as file:
-            return file.read()
-    except OSError as error:
-        raise unreadable(error, path) from error
+    with opened(path) as file:
+        return file.read()
 
 
 def plain_name(name: str) -> str:
@@ -33,18 +31,6 @@ def plain_name(name: str) -> str:
     for suffix in COMPRESSED:
         name = name.removesuffix(suffix)
     return name
-
-
-def unreadable(error: OSError, path: Path) -> WorkloadError:
-    """The error for a file or folder that the system does not let us read."""
-    if isinstance(error, PermissionError):
-        return WorkloadError(f"permission denied: {shown(path)}")
-    return WorkloadError(f"{shown(path)}: {error.strerror or error}")
-
-
-def shown(path: Path | str) -> str:
-    """A path as text that can be printed and hashed: bytes that are no UTF-8 as \\xNN."""
-    return str(path).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def exists(spec: str) -> bool:
@@ -109,7 +95,7 @@ def head(path: Path, size: int = 65_536) -> bytes:
     try:
         with opened(path, count=False) as file:
             return file.read(size)
-    except (OSError, WorkloadError):
+    except WorkloadError:
         return b""
 
 
@@ -120,7 +106,7 @@ def first_line(path: Path) -> bytes:
             while line := file.readline(1 << 24):
                 if text := line.removeprefix(b"\xef\xbb\xbf").strip():
                     return text if len(line) < 1 << 24 else b""
-    except (OSError, WorkloadError):
+    except WorkloadError:
         pass
     return b""
 

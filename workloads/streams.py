@@ -104,11 +104,23 @@ class _Unzstd(io.RawIOBase):
         return size
 
 
+def unreadable(error: OSError, path: Path) -> WorkloadError:
+    """The error for a file or folder that the system does not let us read."""
+    if isinstance(error, PermissionError):
+        return WorkloadError(f"permission denied: {shown(path)}")
+    return WorkloadError(f"{shown(path)}: {error.strerror or error}")
+
+
+def shown(path: Path | str) -> str:
+    """A path as text that can be printed and hashed: bytes that are no UTF-8 as \\xNN."""
+    return str(path).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 @contextmanager
 def opened(path: Path, *, count: bool = True) -> Iterator[BinaryIO]:
     """The content of a file, decompressed if it is gzip or Zstandard.
 
-    ``count``: what is read is progress. Raises WorkloadError for broken data, OSError.
+    ``count``: what is read is progress. Raises WorkloadError for broken data and what cannot be read.
     """
     try:
         with path.open("rb", buffering=0) as raw:
@@ -127,6 +139,8 @@ def opened(path: Path, *, count: bool = True) -> Iterator[BinaryIO]:
     except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
         kind = "Zstandard" if isinstance(error, zstandard.ZstdError) or "frame" in str(error) else "gzip"
         raise WorkloadError(f"{path.name}: broken {kind} data ({error})") from error
+    except OSError as error:
+        raise unreadable(error, path) from error
 
 
 def pieces(path: Path, *, count: bool = True) -> Iterator[bytes]:
@@ -136,9 +150,9 @@ def pieces(path: Path, *, count: bool = True) -> Iterator[bytes]:
             yield piece
 
 
-def lines(path: Path, name: str) -> Iterator[tuple[int, bytes]]:
+def lines(path: Path, name: str, *, count: bool = True) -> Iterator[tuple[int, bytes]]:
     """(number, line) of the lines that are not blank. Raises WorkloadError for one of over 64 MB."""
-    with opened(path) as file:
+    with opened(path, count=count) as file:
         number, read = 0, file.readline
         while line := read(LONGEST_LINE):
             number += 1

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from vocabulary import Segment
 from workloads.base import ProgramSet, ProgramSpec, WorkloadError
-from workloads.files import Fields, Tally, brief, head, parse_json, read_bytes
+from workloads.files import Fields, Tally, brief, head, parse_json
 from workloads.overflow import fit
 from workloads.own import FORMAT, VERSION
 from workloads.replay import replay_spec
@@ -24,6 +25,7 @@ from workloads.script import (
     ToolOp,
 )
 from workloads.session import CallId
+from workloads.streams import lines
 
 
 class OwnReader:
@@ -39,14 +41,11 @@ class OwnReader:
 
     def read(self, path: Path, *, max_model_len: int, on_overflow: str) -> ProgramSet:
         """Replay programs. Raises WorkloadError with file, line and field."""
-        lines = read_bytes(path).splitlines()
-        name = _header(lines, path.name)
+        name = _header(path)
         skipped, repaired = Tally(), Tally()
         programs: list[ProgramSpec] = []
         read = 0
-        for number, line in enumerate(lines[1:], 2):
-            if not line.strip():
-                continue
+        for number, line in islice(lines(path, path.name), 1, None):
             read += 1
             where = f"{path.name}:{number}"
             row = Fields(parse_json(line, where), where)
@@ -63,18 +62,19 @@ class OwnReader:
         )  # fmt: skip
 
 
-def _header(lines: list[bytes], where: str) -> str:
+def _header(path: Path) -> str:
     """The set's name, from the first line."""
-    if not lines or not lines[0].strip():
+    where = path.name
+    first = next(lines(path, where, count=False), (0, b""))
+    if first[0] != 1:
         raise WorkloadError(f"{where}: empty; the first line must be a header")
-    header = Fields(parse_json(lines[0], f"{where}:1"), f"{where}:1")
+    header = Fields(parse_json(first[1].strip(), f"{where}:1"), f"{where}:1")
     if header.text("format") != FORMAT:
         raise header.wrong("format", f'"{FORMAT}"')
     if header.integer("version", low=1) != VERSION:
         raise header.wrong("version", f"{VERSION}, the only one there is")
     programs = header.integer("programs", default=-1)
-    found = sum(1 for line in lines[1:] if line.strip())
-    if programs not in (-1, found):
+    if programs != -1 and programs != (found := sum(1 for _ in lines(path, where, count=False)) - 1):
         raise WorkloadError(f"{where}:1.programs: says {programs}, but {found} lines follow (cut off?)")
     return header.text("name") or Path(where).name.partition(".")[0]
 

@@ -106,3 +106,13 @@ def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
     path.write_bytes(TEXT[:500] + b" " * 2000)
     with pytest.raises(WorkloadError, match=r"a.jsonl:\d: a line of more than"):
         list(streams.lines(path, path.name))
+
+
+@pytest.mark.parametrize("fmt", ["own", "mooncake", "azure", "weka"])
+def test_a_folder_where_a_file_should_be_and_a_file_that_goes_away(tmp_path, fmt):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "README.md").write_text("text")
+    with pytest.raises(WorkloadError, match="inner"):
+        load(str(tmp_path / "inner"), fmt=fmt)
+    with pytest.raises(WorkloadError, match=r"gone.jsonl: No such file"):
+        next(streams.lines(tmp_path / "gone.jsonl", "gone.jsonl"))
