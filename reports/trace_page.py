@@ -12,7 +12,7 @@ from reports.figure import render as draw
 from reports.numbers import number, percent
 from reports.page import Section, Table, table_of
 from reports.page import render as render_page
-from reports.trace import arrivals, law
+from reports.trace import SAME, arrivals, law
 from reports.trace_figures import FIGURES
 
 
@@ -52,7 +52,8 @@ def _doubts(stats: Mapping[str, Any]) -> Section:
 
 
 def _lengths(stats: Mapping[str, Any]) -> Table:
-    rows = [{"quantity": name, **row} for name, row in stats["distributions"].items()]
+    found = stats["distributions"]
+    rows = [{"quantity": k, **row} for k, row in found.items() if row != found.get(SAME.get(k, ""))]
     return table_of(pd.DataFrame(rows))
 
 
@@ -60,7 +61,7 @@ def _tails(stats: Mapping[str, Any]) -> list[Table]:
     rows = []
     for name, fit in stats["fits"].items():
         tail = fit.get("tail")
-        if not fit["laws"]:
+        if not fit["laws"] or fit == stats["fits"].get(SAME.get(name, "")):
             continue
         rows.append(
             {

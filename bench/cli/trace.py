@@ -53,15 +53,21 @@ def stats(
     from bench.trace import stats_of
     from bench.trace_survey import survey
 
-    programs = _programs(source, n, seed, param, on_overflow, _trace_options(strict, cap_idle, scale_rate))
+    options = _trace_options(strict, cap_idle, scale_rate)
+    programs = _programs(source, n, seed, param, on_overflow, options)
     with _foreign(source), progress("looking at programs") as looking:
         found = survey(programs, looking)
     facts = stats_of(found)
     if html is not None:
+        from bench.manifest import command_line
         from bench.trace_page import page as html_page
 
-        command = f"bench trace stats {source} --html {html}"
-        _write(html, html_page(found, facts, command), force)
+        words = ["bench", "trace", "stats", source, *(["--n", str(n)] if n else []), "--seed", str(seed)]
+        words += [w for p in param or [] for w in ("-p", p)] + [
+            w for k, v in options.items() for w in ("-p", f"{k}={v}")
+        ]
+        words += ["--on-overflow", on_overflow, "--html", str(html)]
+        _write(html, html_page(found, facts, command_line(words)), force)
     if as_json:
         emit_json(facts)
         return

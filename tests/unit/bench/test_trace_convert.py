@@ -131,3 +131,21 @@ def test_strict_cap_idle_and_scale_rate(tmp_path):
     assert capped["distributions"]["tool s per use"]["max"] == 60.0
     assert capped["parameters"]["scale_rate"] == 2.0
     assert plain["digest"] != capped["digest"]
+
+
+def test_a_run_takes_trace_options_as_parameters_and_says_so(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text(
+        "session_id,round_idx,prefix_len,input_len,output_len,tool_wait_after_ms,arrival_time\n"
+        + "".join(f"{s},0,0,100,10,90000,{9000 * s}\n{s},1,110,5,10,0,{9000 * s}\n" for s in range(3))
+    )
+    configs = [
+        RunConfig("plas", str(path), parameters=parameters, out=tmp_path)
+        for parameters in ({}, {"cap_idle": "1"}, {"scale_rate": "3"})
+    ]
+    summaries = [run(config).summary for config in configs]
+    assert len({s["result_hash"] for s in summaries}) == 3
+    assert len({s["cell"] for s in summaries}) == 3
+    responses = [s["metrics"]["program.response.mean"]["value"] for s in summaries]
+    assert responses[0] > 90 > responses[1]
+    assert "-p" in configs[1].words()
