@@ -20,10 +20,11 @@ from pathlib import Path
 import numpy as np
 
 from vocabulary import Segment, on_grid
-from workloads.base import ProgramSet, WorkloadError
+from workloads.base import NothingLeft, ProgramSet, WorkloadError
 from workloads.block_hashes import NamedBlocks
-from workloads.files import Fields, Tally, brief
+from workloads.files import Fields, Tally, brief, shown
 from workloads.keys import key_of, mix
+from workloads.overflow import exceeded
 from workloads.rows import LATEST, Columns, Programs, Table
 from workloads.script import CallOp, JoinOp, Op, Script, ThinkOp, ToolOp
 from workloads.session import CallId
@@ -226,13 +227,21 @@ def forks_of(roots: Sequence[int], parents: Sequence[int], name: str) -> list[li
 
 
 def program_set(
-    path: Path, kind: str, tables: Sequence[Table], skipped: Tally, repaired: Tally, read: int
+    path: Path, kind: str, tables: Sequence[Table], skipped: Tally, repaired: Tally, read: int, limit: int
 ) -> ProgramSet:
-    """What a reader of request rows returns; the first arrival is at 0."""
+    """What a reader of request rows returns; the first arrival is at 0. Raises NothingLeft."""
     programs = Programs(kind, tables)
+    if not programs:
+        raise nothing_left(path, skipped, limit)
     firsts = [np.nanmin(t) for table in tables if len(t := table.arrivals()) and not np.isnan(t).all()]
     programs.first = float(min(firsts, default=0.0))
     return ProgramSet(
         programs, path.name, "", {}, None, skipped.counts, repaired.counts,
         {**skipped.where(), **repaired.where()}, read,
     )  # fmt: skip
+
+
+def nothing_left(path: Path, skipped: Tally, limit: int) -> NothingLeft:
+    """The error for a trace without a program for a context of ``limit`` tokens."""
+    line = f"{shown(path.name)}: no program is left: {skipped.text() or 'there is no request'}"
+    return NothingLeft(line, exceeded(skipped.counts, limit))

@@ -47,7 +47,7 @@ class BurstGptReader:
             table = rows.table()
             table.fit(max_model_len, on_overflow, name, skipped, repaired)
             tables.append(table)
-        return program_set(path, self.name, tables, skipped, repaired, read)
+        return program_set(path, self.name, tables, skipped, repaired, read, max_model_len)
 
 
 def _is_ours(path: Path) -> bool:

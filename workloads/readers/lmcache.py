@@ -60,7 +60,7 @@ class LmcacheReader:
         tables = [rows.table() for rows in files]
         for rows, table in zip(files, tables, strict=True):
             table.fit(max_model_len, on_overflow, rows.rows.name, skipped, repaired)
-        result = program_set(path, self.name, tables, skipped, repaired, read)
+        result = program_set(path, self.name, tables, skipped, repaired, read, max_model_len)
         result.parameters = {"tokenizer": count.description}
         return result
 

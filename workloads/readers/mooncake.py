@@ -75,7 +75,7 @@ class MooncakeReader:
             table.fit(max_model_len, on_overflow, name, skipped, repaired)
             tables.append(table)
             blocks.add(rows.block)
-        result = program_set(path, self.name, tables, skipped, repaired, read)
+        result = program_set(path, self.name, tables, skipped, repaired, read, max_model_len)
         result.parameters = {"block_tokens": sorted(blocks - {0}), "tokenizer": count.description}
         return result
 

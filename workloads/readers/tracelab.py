@@ -26,7 +26,7 @@ from workloads.files import Fields, Tally, first_line, of_folder, plain_name
 from workloads.keys import key_of, mix
 from workloads.overflow import fit
 from workloads.replay import replay_spec
-from workloads.requests import NO_TOKENS
+from workloads.requests import NO_TOKENS, nothing_left
 from workloads.rows import MOST_TOKENS
 from workloads.script import CallOp, Op, Script, ToolOp
 from workloads.streams import lines, parse_line
@@ -74,6 +74,8 @@ class TraceLabReader:
                 kept = fit(script, max_model_len, on_overflow, rounds[0]["where"], skipped, repaired)
                 if kept is not None:
                     programs.append(replay_spec(len(programs), self.name, kept, rounds[0]["arrival"]))
+        if not programs:
+            raise nothing_left(path, skipped, max_model_len)
         return ProgramSet(
             programs, path.name, "", {}, None, skipped.counts, repaired.counts,
             {**skipped.where(), **repaired.where()}, read,
