@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from itertools import islice, pairwise
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import orjson
@@ -37,6 +38,8 @@ ESTIMATED = "length estimated from the text"
 CAPPED_OUTPUT = "output length taken from the limit of the payload"
 FIRST_DELAY = "delay before a first call left out"
 _PLAIN = {"timestamp", "input_length", "output_length", "hash_ids"}
+_IN_SESSION = _PLAIN | {"session_id"}
+_LATEST = 1 << 53
 _INPUT = ("input_length", "input_tokens", "input_toks")
 _OUTPUT = ("output_length", "output_tokens", "output_toks")
 _TEXT = ("text_input", "messages", "payload")
@@ -118,27 +121,39 @@ class _File:
 
     def read(self) -> int:
         """Read all rows; how many there are."""
-        read, add, block, unit = 0, self.rows.columns.add, self.block, self.unit
+        read = 0
         for number, line in lines(self.path, self.name):
             row = parse_line(line, self.name, number)
             read += 1
-            if type(row) is dict and row.keys() == _PLAIN and block:
-                time, tokens, output, ids = (
-                    row["timestamp"], row["input_length"], row["output_length"], row["hash_ids"],
-                )  # fmt: skip
-                if (
-                    type(tokens) is int and type(output) is int and type(ids) is list
-                    and 0 < tokens <= MOST_TOKENS and 0 < output <= MOST_TOKENS
-                    and type(time) in (int, float) and time >= 0
-                    and len(ids) == -(-tokens // block) and b"true" not in line and b"false" not in line
-                ):  # fmt: skip
-                    try:
-                        add(number, time / unit, tokens, output, ids)
-                        continue
-                    except (OverflowError, TypeError):
-                        pass  # the slow way names the field
-            self.odd(Fields(row, f"{self.name}:{number}"), number)
+            if not (type(row) is dict and self.plain(row, line, number)):
+                self.odd(Fields(row, f"{self.name}:{number}"), number)
         return read
+
+    def plain(self, row: dict[str, Any], line: bytes, number: int) -> bool:
+        """The fast way for a row like nearly all of them; False if it is not one, or wrong somewhere."""
+        session = row.get("session_id")
+        if row.keys() != (_PLAIN if session is None else _IN_SESSION) or not self.block:
+            return False
+        time, tokens, output, ids = (
+            row["timestamp"],
+            row["input_length"],
+            row["output_length"],
+            row["hash_ids"],
+        )
+        if not (
+            type(tokens) is int and type(output) is int and type(ids) is list
+            and 0 < tokens <= MOST_TOKENS and 0 < output <= MOST_TOKENS
+            and type(time) in (int, float) and 0 <= time < _LATEST and type(session) in (str, NoneType)
+            and len(ids) == -(-tokens // self.block) and b"true" not in line and b"false" not in line
+        ):  # fmt: skip
+            return False
+        try:
+            self.rows.columns.add(number, time / self.unit, tokens, output, ids)
+        except (OverflowError, TypeError):
+            return False
+        if session is not None:
+            self.sessions.setdefault(session, []).append(len(self.rows.columns) - 1)
+        return True
 
     def odd(self, row: Fields, number: int) -> None:
         """A row of a variant, or one that is wrong somewhere."""
@@ -270,7 +285,7 @@ def _one(row: Fields, names: tuple[str, ...]) -> str | None:
 
 def _number(row: Fields, name: str) -> float:
     value = row.values[name]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1 << 53:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < _LATEST:
         raise row.wrong(name, "a number from 0")
     return float(value)
 

@@ -304,7 +304,9 @@ def test_it_is_recognised_and_why_is_said(tmp_path):
 
 def test_the_rows_are_read_as_they_are_by_the_fast_and_the_slow_way(tmp_path, monkeypatch):
     rows = [row(i, 600 + i, 1 + i, [2 * i, 2 * i + 1]) for i in range(9)]
+    rows += [row(i, 600 + i, 1 + i, [2 * i, 2 * i + 1], session_id="s") for i in range(20, 24)]
     fast = dags(tmp_path, *rows)
     monkeypatch.setattr(mooncake, "_PLAIN", {"nothing"})
+    monkeypatch.setattr(mooncake, "_IN_SESSION", {"nothing"})
     slow = dags(tmp_path, *rows)
     assert [dag.content_digest() for dag in fast] == [dag.content_digest() for dag in slow]
