@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+import orjson
 
 from vocabulary import on_grid
 from workloads.base import NothingLeft, ProgramSet, ProgramSpec, WorkloadError
-from workloads.files import Tally, files_of, head, read_bytes, shown
+from workloads.files import Tally, files_of, head, plain_name, read_bytes, shown
 from workloads.overflow import exceeded, fit
 from workloads.records import records
 from workloads.replay import replay_spec
 from workloads.script import Script
+from workloads.streams import lines, parse_line
 from workloads.tokens import Counter, counter
 from workloads.transcript import ESTIMATED, too_deep
 
@@ -41,6 +45,50 @@ def heads(path: Path, suffixes: tuple[str, ...]) -> Iterator[bytes]:
         yield head(file)
 
 
+def _records(file: Path, name: str, not_ours: str) -> Iterator[tuple[str, Any]]:
+    """(place, record) of one file; JSON lines are read as a stream."""
+    empty = True
+    for place, record in _lines(file, name) if _has_lines(file, name) else records(read_bytes(file), name):
+        if too_deep(record):
+            raise WorkloadError(f"{place}: JSON nested too deeply")
+        yield place, record
+        empty = False
+    if empty:
+        raise WorkloadError(f"{name}: {not_ours}")
+
+
+def _has_lines(file: Path, name: str) -> bool:
+    """Whether every line is a record: the first one is an object."""
+    if not plain_name(name).endswith(".jsonl"):
+        return False
+    first = next(lines(file, name, count=False), (0, b""))[1]
+    return isinstance(_parsed(first), dict)
+
+
+def _lines(file: Path, name: str) -> Iterator[tuple[str, Any]]:
+    for number, line in lines(file, name):
+        value = _parsed(line)
+        yield f"{name}:{number}", parse_line(line, name, number) if value is _BROKEN else value
+
+
+_BROKEN = object()
+
+
+def _parsed(line: bytes) -> Any:
+    """The value of a line. Halves of surrogate pairs, which models do write, are let pass."""
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        try:
+            return json.loads(line.decode(), parse_constant=_refuse)
+        except (ValueError, RecursionError):
+            return _BROKEN
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON number")
+
+
 class Collector:
     """Gathers the programs of one reader's run, and the reasons for what is left out."""
 
@@ -58,24 +106,25 @@ class Collector:
         self.read = 0
 
     def records(self, suffixes: tuple[str, ...], not_ours: str) -> Iterator[tuple[str, Any]]:
-        """(place, record) of every file; a broken file of a folder is skipped and counted.
+        """(place, record) of every file, one at a time.
 
-        A file without any record is ``not_ours``. Raises WorkloadError for a single file.
+        A file without any record is ``not_ours``. A single file that is broken raises
+        WorkloadError; of a folder's what stands before the break is read, and the file is counted.
         """
         for name, file in files_named(self.path, suffixes):
-            try:
-                found = list(records(read_bytes(file), name))
-                if not found:
-                    raise WorkloadError(f"{name}: {not_ours}")
-                if deep := next((place for place, record in found if too_deep(record)), ""):
-                    raise WorkloadError(f"{deep}: JSON nested too deeply")
-            except WorkloadError as error:
-                if file == self.path:
-                    raise
-                self.read += 1
-                self.skipped.add(BROKEN, str(error))
-                continue
-            yield from found
+            found = _records(file, name, not_ours)
+            while True:
+                try:
+                    place, record = next(found)
+                except StopIteration:
+                    break
+                except WorkloadError as error:
+                    if file == self.path:
+                        raise
+                    self.read += 1
+                    self.skipped.add(BROKEN, str(error))
+                    break
+                yield place, record
 
     def skip(self, reason: str, place: str) -> None:
         """A record that is left out."""

@@ -49,6 +49,7 @@ _SINGLE = {
     "type", "text", "texts", "timestamp", "delay", "role", "session_id", "output_length", "extra",
     "image_uuids", *_MEDIA,
 }  # fmt: skip
+_SCHEDULED = {"timestamp", "delay", "output_length"}
 _WANTED = "a line of AIPerf holds text, texts, or turns[]"
 _MODES = {"deltas_without_responses": True, "message_array_with_responses": False}
 _DEEPEST, _MOST_CALLS = 50, 1 << 14
@@ -62,15 +63,15 @@ class AiperfReader:
 
     def sniff(self, path: Path) -> str | None:
         """Why this looks like an AIPerf input."""
-        for text in heads(path, (".jsonl",)):
-            first = text.lstrip().partition(b"\n")[0]
+        for start in heads(path, (".jsonl",)):
+            first = start.lstrip().partition(b"\n")[0]
             try:
                 row = parse_json(first, "") if first[:1] == b"{" else None
             except WorkloadError:
                 row = None
             if isinstance(row, dict) and isinstance(row.get("turns"), list) and "session_id" in row:
                 return "lines with session_id and turns[]"
-            if isinstance(row, dict) and ("text" in row or "texts" in row) and set(row) <= _SINGLE:
+            if isinstance(row, dict) and _is_single(row):
                 return "lines with text, one request each"
         return None
 
@@ -90,6 +91,12 @@ class AiperfReader:
             _file(sessions, row)
         _Conversations(found, sessions).write()
         return found.result("conversation")
+
+
+def _is_single(row: dict[str, Any]) -> bool:
+    """A text with nothing else, or with a time or a length: any other field makes it any data set."""
+    named = "text" in row or "texts" in row
+    return named and (set(row) <= _SINGLE or not _SCHEDULED.isdisjoint(row))
 
 
 @dataclass(slots=True)
@@ -283,6 +290,7 @@ class _Turns:
         self.new += messages
         hoisted = i == 0 and messages and all(m.role == SYSTEM for m in messages) and _bare(turn)
         if hoisted or not self.new:
+            program.fixes += [] if hoisted else [EMPTY]
             return
         program.calls += 1
         if program.calls > _MOST_CALLS:

@@ -111,7 +111,7 @@ class _Run:
             elif self.from_user(event, asked):
                 self.told(thread, event, time)
                 asked = True
-            elif event.text("action") not in _NO_MODEL and (self.new or thread.calls):
+            elif event.text("action") not in _NO_MODEL:
                 self.acted(thread, event, usages)
             self.clock = time if time is not None else self.clock
         self.close(thread, times)
@@ -119,7 +119,7 @@ class _Run:
     def events(self) -> Iterator[Fields]:
         """The events in order; old files hold pairs of an action and its observation."""
         for i, value in enumerate(self.row.items("history")):
-            for event in value if isinstance(value, list) else [value]:
+            for event in value if isinstance(value, list) and value else [value]:
                 fields = Fields(event, f"{self.place}.history[{i}]")
                 if not (fields.has("action") or fields.has("observation")):
                     raise fields.wrong("action", "an action or an observation")
@@ -161,6 +161,9 @@ class _Run:
 
     def acted(self, thread: Thread, event: Fields, usages: dict[str, tuple[int, int]]) -> None:
         """A reply of the model, unless it is one more action of the reply before."""
+        if not (self.new or thread.calls):
+            self.fixes.append(TOO_EARLY)
+            return
         arguments = _arguments(event)
         self.spoke = event.text("action") == "message"
         if event.text("action") == "condensation":

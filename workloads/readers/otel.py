@@ -19,6 +19,7 @@ prompt is taken to continue the call before.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -352,13 +353,14 @@ def _apart(items: list[_Item], parent: Span | None) -> tuple[list[_Item], dict[i
     """(what is waited for, what is not by the number of what it was launched after, -1 for none)."""
     own = [item for item in items if item.span.kind == CALL and not item.inside]
     calls = set(own)
+    starts = sorted(call.start for call in own)
     until = None if parent is None or parent.end is None else parent.end + _SLACK
     late = {
         item
         for item in items
         if item not in calls
         and (
-            any(item.start < call.start < item.end for call in own)
+            bisect_right(starts, item.start) < bisect_left(starts, item.end)
             or (until is not None and item.start <= until < (item.span.end or 0))
         )
     }

@@ -83,6 +83,14 @@ def test_a_missing_length_is_taken_and_said(tmp_path):
     assert result.repaired[aiperf.NO_LENGTH] == result.repaired[aiperf.AT_MOST] == 1
 
 
+def test_unknown_fields_are_ignored(tmp_path):
+    result = read(tmp_path, {"text": "x", "output_length": 5, "category": "sport"})
+    assert aiperf.READER.sniff(tmp_path / "input.jsonl")
+    assert result.repaired == {"length estimated from the text": 1}
+    read(tmp_path, {"text": "x", "label": 1})
+    assert aiperf.READER.sniff(tmp_path / "input.jsonl") is None, "a text with a label is any data set"
+
+
 # multi_turn
 
 

@@ -335,7 +335,8 @@ def test_what_is_left_out_is_counted(tmp_path):
     assert len(result.programs) == 2
     assert result.skipped == {"no call of a model": 1}
     assert result.repaired == {
-        otel.FAILED: 1, otel.NO_PROMPT: 1, otel.OTHERS: 1, otel.INFERRED: 1, otel.NO_TIMES: 1, otel.NO_MESSAGES: 2,
+        otel.FAILED: 1, otel.NO_PROMPT: 1, otel.OTHERS: 1, otel.INFERRED: 1, otel.NO_TIMES: 1,
+        otel.NO_MESSAGES: 2,
         "reply of 0 tokens, 1 taken": 1, "program without a time: no recorded arrivals are used": 1,
     }  # fmt: skip
 

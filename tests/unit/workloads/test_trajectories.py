@@ -83,6 +83,12 @@ def test_tau_what_real_episodes_hold(tmp_path):
     assert result.where["no messages"] == "tau.json#2"
 
 
+def test_tau_two_replies_in_a_row_are_two_calls(tmp_path):
+    rows = [message("user", "x"), message("assistant", "one"), message("assistant", "two")]
+    a, b = dry_run(read(taubench, write(tmp_path, "tau.json", [episode(*rows)])).programs[0]).calls
+    assert b.prompt == (*a.prompt, (a.output_id, a.output_tokens))
+
+
 @pytest.mark.parametrize(
     ("document", "said"),
     [
