@@ -70,7 +70,7 @@ class MooncakeReader:
         """Programs of one call, or of a session. Raises WorkloadError with file, line and field."""
         skipped, repaired = Tally(), Tally()
         count = counter(parameters.get("tokenizer"))
-        tables, read, blocks = list[Table](), 0, set[int]()
+        tables, read, blocks, texts = list[Table](), 0, set[int](), False
         for number, (file, name) in enumerate(of_folder(path, (".jsonl", ".json"), _fields_of, skipped)):
             rows = _File(file, name, number, count, skipped, repaired)
             read += rows.read()
@@ -78,8 +78,11 @@ class MooncakeReader:
             table.fit(max_model_len, on_overflow, name, skipped, repaired)
             tables.append(table)
             blocks.add(rows.block)
+            texts = texts or bool(rows.texts)
         result = program_set(path, self.name, tables, skipped, repaired, read, max_model_len)
-        result.parameters = {"block_tokens": sorted(blocks - {0}), "tokenizer": count.description}
+        result.parameters = {"block_tokens": sorted(blocks - {0})}
+        if texts:
+            result.parameters["tokenizer"] = count.description
         return result
 
 

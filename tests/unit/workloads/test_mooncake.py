@@ -203,6 +203,8 @@ def test_texts_share_their_fronts_to_the_character(tmp_path):
     assert a.calls[0].prompt == c.calls[0].prompt
     assert 150 < shared(a.calls[0].prompt, b.calls[0].prompt) < a.calls[0].prompt_tokens
     assert result.repaired == {"length estimated from the text": 3}
+    assert "estimated" in result.parameters["tokenizer"]
+    assert read(tmp_path, row()).parameters == {"block_tokens": [512]}
 
 
 def test_messages_payloads_and_tools_are_text(tmp_path):
