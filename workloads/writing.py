@@ -13,7 +13,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import NamedTuple, Protocol
 
-from vocabulary import Segment
+from vocabulary import Segment, on_grid
 from workloads import writers as folder
 from workloads.base import ProgramSpec, WorkloadError
 from workloads.dag import DagCall, ProgramDag
@@ -95,9 +95,12 @@ class Turn(NamedTuple):
 
 
 def milliseconds(seconds: float) -> float:
-    """As an integer where it is one."""
-    value = seconds * 1e3
-    return int(value) if value.is_integer() else value
+    """The shortest decimal number of milliseconds that is this time on the grid."""
+    for digits in range(7):
+        value = round(seconds * 1e3, digits)
+        if on_grid(value / 1e3) == seconds:
+            return value if digits else int(value)
+    return seconds * 1e3
 
 
 def in_line(dag: ProgramDag, lost: Tally, *says: str) -> list[Turn]:

@@ -229,3 +229,18 @@ def test_real_sessions_through_every_format(form, tmp_path):
     again, _ = write(read(back, "own"), form, tmp_path, "again")
     assert again.read_bytes() == path.read_bytes()
     assert lost
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="no ../shared/data")
+def test_the_public_mooncake_trace_comes_back_as_it_is_but_for_the_numbers_of_its_blocks(tmp_path):
+    (original,) = (DATA / "mooncake").glob("*.jsonl")
+    rows = [json.loads(line) for line in original.read_text().splitlines()[:3000]]
+    part = tmp_path / "part.jsonl"
+    part.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path, lost = write(load(str(part), max_model_len=1 << 22).programs, "mooncake", tmp_path)
+    assert lost == {}
+    ids: dict[int, int] = {}
+    for row in (rows := sorted(rows, key=lambda row: row["timestamp"])):
+        row["hash_ids"] = [ids.setdefault(name, len(ids)) for name in row["hash_ids"]]
+        row["timestamp"] -= rows[0]["timestamp"] if row is not rows[0] else 0
+    assert [json.loads(line) for line in path.read_text().splitlines()] == rows
