@@ -32,22 +32,23 @@ from workloads.transcript import (
     Message,
     Prompts,
     Thread,
-    compact,
-    role_of,
-    text_of,
+)
+from workloads.turns import (
+    MEDIA_FIELDS,
+    forks_of,
+    has_no_schedule,
+    length_of,
+    messages_of,
+    milliseconds,
+    spawns_of,
 )
 
-DEFAULT_OUTPUT = 128
-NO_LENGTH = f"no output_length or max_tokens, {DEFAULT_OUTPUT} tokens taken"
-AT_MOST = "max_tokens without ignore_eos or min_tokens taken as the reply's length"
 TIMESTAMPS = "timestamp of a later turn: the time since the turn before taken as a wait after its reply"
-MEDIA = "images, audio and video left out"
 EMPTY = "turn without text left out"
 CROSSING = "join_at behind another join of the conversation, waited for at the earlier"
-_MEDIA = ("image", "images", "audio", "audios", "video", "videos")
 _SINGLE = {
     "type", "text", "texts", "timestamp", "delay", "role", "session_id", "output_length", "extra",
-    "image_uuids", *_MEDIA,
+    "image_uuids", *MEDIA_FIELDS,
 }  # fmt: skip
 _SCHEDULED = {"timestamp", "delay", "output_length"}
 _WANTED = "a line of AIPerf holds text, texts, or turns[]"
@@ -83,7 +84,7 @@ class AiperfReader:
         sessions: dict[str, _Session] = {}
         for place, record in found.records((".jsonl", ".json"), f"no record in it: {_WANTED}"):
             row = Fields(record, place)
-            if not any(row.has(name) for name in ("turns", "text", "texts", *_MEDIA)):
+            if not any(row.has(name) for name in ("turns", "text", "texts", *MEDIA_FIELDS)):
                 if row.has("orchestrator"):
                     found.skip("orchestrator conversation, which makes no calls of its own", place)
                     continue
@@ -143,9 +144,9 @@ class _Conversations:
         forked: dict[str, str] = {}
         for name, session in self.sessions.items():
             for turn in session.turns:
-                for child in [c for children, _ in _spawns(turn, 0) for c in children]:
+                for child in [c for children, _ in spawns_of(turn, 0) for c in children]:
                     self.child(child, turn, "spawns").parents.append(name)
-                for child, _ in _forks(turn):
+                for child, _ in forks_of(turn):
                     self.child(child, turn, "forks").parents.append(name)
                     if forked.setdefault(str(child), name) != name:
                         raise WorkloadError(
@@ -188,7 +189,7 @@ class _Program:
         if not thread.calls:
             self.found.skip("no turn with a prompt", self.place)
             return
-        first = _milliseconds(self.sessions[self.root].turns[0], "timestamp")
+        first = milliseconds(self.sessions[self.root].turns[0], "timestamp")
         start = None if first is None else round(first * 1e6)
         self.found.add(thread.script, self.place, start, estimated=self.prompts.estimated)
 
@@ -237,7 +238,7 @@ class _Turns:
         while i < end:
             self.turn(i)
             groups: dict[int, list[str]] = {}
-            for children, join_at in _spawns(self.session.turns[i], i):
+            for children, join_at in spawns_of(self.session.turns[i], i):
                 last = len(self.session.turns)
                 if not i < join_at < last + (join_at == i + 1):
                     raise self.session.turns[i].wrong("spawns", f"join_at from {i + 1} to {last - 1}")
@@ -271,10 +272,10 @@ class _Turns:
 
     def forks(self, i: int) -> None:
         turn = self.session.turns[i]
-        waited = [child for child, background in _forks(turn) if not background]
+        waited = [child for child, background in forks_of(turn) if not background]
         if waited and i + 1 < len(self.session.turns):
             raise turn.wrong("forks", 'names in the last turn only, before it {"child", "background": true}')
-        for child, background in _forks(turn):
+        for child, background in forks_of(turn):
             if background:
                 self.program.spawn(self.thread, child, self.path, fork=True)
         if waited:
@@ -285,10 +286,10 @@ class _Turns:
     def turn(self, i: int) -> None:
         """One call; none for a leading system prompt, or where there is nothing but media."""
         turn, thread, program = self.session.turns[i], self.thread, self.program
-        messages = _messages(turn, program.fixes)
+        messages = messages_of(turn, program.fixes)
         self.wait(turn, i)
         self.new += messages
-        hoisted = i == 0 and messages and all(m.role == SYSTEM for m in messages) and _bare(turn)
+        hoisted = i == 0 and messages and all(m.role == SYSTEM for m in messages) and has_no_schedule(turn)
         if hoisted or not self.new:
             program.fixes += [] if hoisted else [EMPTY]
             return
@@ -296,12 +297,12 @@ class _Turns:
         if program.calls > _MOST_CALLS:
             raise WorkloadError(f"{program.place}: more than {_MOST_CALLS} calls in one conversation")
         goes_on = self.session.grows and thread.place is not None
-        length = _length(turn, program.fixes)
+        length = length_of(turn, program.fixes)
         thread.call(self.new, Message(MODEL, "", length), model=turn.text("model"), goes_on=goes_on)
         self.new = []
 
     def wait(self, turn: Fields, i: int) -> None:
-        delay, timestamp = _milliseconds(turn, "delay"), _milliseconds(turn, "timestamp")
+        delay, timestamp = milliseconds(turn, "delay"), milliseconds(turn, "timestamp")
         if delay is not None and timestamp is not None:
             raise WorkloadError(f"{turn.where}: has delay and timestamp; give one of the two")
         if delay is not None:
@@ -310,90 +311,6 @@ class _Turns:
             self.program.fixes.append(TIMESTAMPS)
             self.thread.think((timestamp - self.clock) / 1e3)
         self.clock = timestamp
-
-
-def _milliseconds(turn: Fields, name: str) -> float | None:
-    value = turn.values.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1 << 50:
-        raise turn.wrong(name, "a number of milliseconds, not negative")
-    if name == "delay" and value > 1e9:
-        raise turn.wrong(name, "at most 1e9 milliseconds (12 days)")
-    return float(value)
-
-
-def _bare(turn: Fields) -> bool:
-    return not any(turn.has(name) for name in ("timestamp", "delay", "output_length", "max_tokens", "extra"))
-
-
-def _messages(turn: Fields, fixes: list[str]) -> list[Message]:
-    """The new messages of a turn."""
-    given = [name for name in ("text", "texts", "messages") if turn.has(name)]
-    if len(given) > 1:
-        raise WorkloadError(f"{turn.where}: has {' and '.join(given)}; give one of them")
-    media = any(turn.has(name) for name in _MEDIA)
-    if not given and not media:
-        raise WorkloadError(
-            f"{turn.where}: expected text, texts or messages, got {brief(sorted(turn.values))}"
-        )
-    fixes += [MEDIA] if media else []
-    tools = turn.items("tools")
-    found = [Message(SYSTEM, compact(tools))] if tools else []
-    for i, value in enumerate(turn.items("messages")):
-        role = role_of(value.get("role")) if isinstance(value, dict) else None
-        if role is None:
-            raise WorkloadError(
-                f"{turn.where}.messages[{i}]: expected a message with a role, got {brief(value)}"
-            )
-        found.append(Message(role, text_of(value)))
-    role = role_of(turn.values.get("role", "user"))
-    if role is None:
-        raise turn.wrong("role", "a known role")
-    texts = turn.items("texts") if "texts" in given else [turn.text("text")]
-    for text in texts:
-        contents = text.get("contents") if isinstance(text, dict) else [text]
-        found += [Message(role, part.strip()) for part in contents or [] if isinstance(part, str)]
-    return [message for message in found if message.text]
-
-
-def _length(turn: Fields, fixes: list[str]) -> int:
-    """The reply's length in tokens."""
-    extra = turn.values.get("extra")
-    inner = Fields(extra if isinstance(extra, dict) else {}, f"{turn.where}.extra")
-    found = [
-        (row, name) for row in (turn, inner) for name in ("output_length", "max_tokens") if row.has(name)
-    ]
-    values = {row.integer(name, low=1, high=1 << 22) for row, name in found}
-    if len(values) > 1:
-        names = " and ".join(f"{row.where}.{name}" for row, name in found)
-        raise WorkloadError(f"{names} say different lengths of one reply; give one")
-    if not values:
-        fixes.append(NO_LENGTH)
-        return DEFAULT_OUTPUT
-    if found[0][1] == "max_tokens" and not (inner.values.get("ignore_eos") or inner.has("min_tokens")):
-        fixes.append(AT_MOST)
-    return values.pop()
-
-
-def _spawns(turn: Fields, i: int) -> list[tuple[list[str], int]]:
-    """(children, the turn that waits for them) of each entry."""
-    found = []
-    for k, entry in enumerate(turn.items("spawns")):
-        if isinstance(entry, dict):
-            row = Fields(entry, f"{turn.where}.spawns[{k}]")
-            found.append((row.items("children"), row.integer("join_at", default=i + 1)))
-        else:
-            found.append(([entry], i + 1))
-    return found
-
-
-def _forks(turn: Fields) -> list[tuple[Any, bool]]:
-    """(child, does the conversation go on beside it) of each entry."""
-    return [
-        (entry.get("child"), bool(entry.get("background"))) if isinstance(entry, dict) else (entry, False)
-        for entry in turn.items("forks")
-    ]
 
 
 READER = AiperfReader()

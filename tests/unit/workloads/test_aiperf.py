@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from workloads import turns
 from workloads.base import WorkloadError
 from workloads.dryrun import dry_run, dry_runs
 from workloads.readers import aiperf
@@ -79,8 +80,8 @@ def test_equal_lines_share_nothing(tmp_path):
 
 def test_a_missing_length_is_taken_and_said(tmp_path):
     result = read(tmp_path, {"text": "x"}, {"text": "y", "extra": {"max_tokens": 44}})
-    assert [d.total_output for d in dry_runs(result.programs)] == [aiperf.DEFAULT_OUTPUT, 44]
-    assert result.repaired[aiperf.NO_LENGTH] == result.repaired[aiperf.AT_MOST] == 1
+    assert [d.total_output for d in dry_runs(result.programs)] == [turns.DEFAULT_OUTPUT, 44]
+    assert result.repaired[turns.NO_LENGTH] == result.repaired[turns.AT_MOST] == 1
 
 
 def test_unknown_fields_are_ignored(tmp_path):
