@@ -58,14 +58,16 @@ ROLES = {
 _LISTS = ("conversations", "conversation", "messages", "items")
 _COUNTS = ("tokens", "num_tokens", "token_count")
 _COLUMNS = ["conversation", "message", "from", "tokens"]
-_SUFFIXES = tuple(name + gz for name in (".json", ".jsonl", ".csv") for gz in ("", ".gz"))
+_SUFFIXES = tuple(name + gz for name in (".json", ".jsonl", ".csv") for gz in ("", ".gz", ".zst"))
 _MOST = 1 << 40  # tokens
 _SNIFF_LIST = re.compile(
     rb'"(?:conversations|conversation|messages|items)"\s*:\s*\[|^\s*\[\s*(?:\[\s*\{|\{\s*"(?:from|role)")'
 )
 _SNIFF_ROLE = re.compile(rb'"(?:from|role)"\s*:\s*"')
 _SNIFF_TEXT = re.compile(rb'"(?:value|content|tokens|num_tokens|token_count)"\s*:')
-_OTHERS = re.compile(rb'(?<!\\)"(?:(?:hash_ids|input_length|output_length|resourceSpans|turns)"\s*:|gen_ai\.)')
+_OTHERS = re.compile(
+    rb'(?<!\\)"(?:(?:hash_ids|input_length|output_length|resourceSpans|turns)"\s*:|gen_ai\.)'
+)
 
 
 class _NoConversation(WorkloadError):
