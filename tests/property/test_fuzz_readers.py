@@ -221,14 +221,14 @@ def changed(document, path, change, value=None):
 
 
 def one_value(data, r, suffix):
-    """One value changed in place: records stay as many as they are."""
+    """(the file with one value changed in place, the names on the way to it); records stay as many."""
     if suffix == ".csv":
-        return one_cell(data, r)
+        return one_cell(data, r), ()
     documents = [json.loads(line) for line in data.splitlines()] if suffix == ".jsonl" else [json.loads(data)]
     k = r.randrange(len(documents))
     path = r.choice([p for p in places(documents[k]) if p] or [()])
     documents[k] = changed(documents[k], path, r.choice(["set", "set", "drop", "nest"]), r.choice(ODD))
-    return "".join(json.dumps(d) + "\n" for d in documents).encode()
+    return "".join(json.dumps(d) + "\n" for d in documents).encode(), path
 
 
 def one_cell(data, r):
@@ -238,6 +238,10 @@ def one_cell(data, r):
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().encode()
+
+
+BY_MEANING = {"otel": [("attributes",)]}
+"""Values that say that something is a call at all: without them a span is any span of a service."""
 
 
 def check_rough(name, seed):
@@ -260,12 +264,12 @@ def check_rough(name, seed):
 
 def check_value(name, seed):
     r = random.Random(seed)
-    data = one_value(sample(name).read_bytes(), r, sample(name).suffix)
+    data, names = one_value(sample(name).read_bytes(), r, sample(name).suffix)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, sample(name).name)
         path.write_bytes(data)
         got = read(path, name)
-    if got.error or base(name).error:
+    if got.error or base(name).error or names[-1:] in BY_MEANING.get(name, ()):
         return
     before = Counter(dict(base(name).changes))
     new = Counter(dict(got.changes)) - before
