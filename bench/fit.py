@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.errors import UsageError
 from bench.stats import Array
 from bench.trace import arrivals
 from bench.trace_doubts import TICKED
@@ -65,8 +66,10 @@ class Fit:
 
 
 def fit(programs: ProgramSet) -> Fit:
-    """Parameters of a set of programs, recorded or generated."""
+    """Parameters of a set of programs, recorded or generated. Raises UsageError if they make no calls."""
     found, seen = survey(programs), _Seen()
+    if not found.own.size:
+        raise UsageError(f"{programs.name}: no program makes a call, so there is nothing to fit")
     for spec in programs.programs:
         _observe(dry_run(spec), seen)
     shared_tokens, groups, beyond = _groups(seen.prefixes)

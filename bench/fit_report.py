@@ -29,6 +29,8 @@ from workloads.load import load
 MARGINALS = (CALLS, NEW, OUTPUT, PROMPT, TOOL, THINK, TOTAL_OUTPUT, LONGEST)
 LEAST, MOST = 300, 3_000
 """Programs that are generated for the comparison: as many as the trace has, in these bounds."""
+BLUNT = 0.25
+"""A 5 % point above this (fewer than some 30 values) would let anything pass."""
 CLOSE = 0.1
 """A distance up to this is close, whatever the number of values."""
 CONTEXT = 1 << 22
@@ -69,7 +71,7 @@ def report(fitted: Fit, path: Path, seed: int) -> dict[str, Any]:
 
 
 def marginal(name: str, trace: Survey, made: Survey) -> dict[str, Any] | None:
-    """One quantity: distance, 5 % point, and matches, close or differs; None if neither has it."""
+    """One quantity: distance, 5 % point, and matches, close, differs or too few; None if neither has it."""
     a, b = trace.values[name], made.values[name]
     if not a.size or not b.size:
         return (
@@ -86,7 +88,15 @@ def marginal(name: str, trace: Survey, made: Survey) -> dict[str, Any] | None:
         )
     distance = two_sample(a, b)
     critical = KS_5_PERCENT * math.sqrt((a.size + b.size) / (a.size * b.size))
-    verdict = "matches" if distance <= critical else "close" if distance <= CLOSE else "differs"
+    verdict = (
+        "too few"
+        if critical > BLUNT
+        else "matches"
+        if distance <= critical
+        else "close"
+        if distance <= CLOSE
+        else "differs"
+    )
     return {
         "quantity": name,
         "ks": distance,

@@ -33,6 +33,7 @@ ARRIVAL = "arrival of a program"
 NO_ARRIVAL = "program without an arrival, written as arriving at 0"
 SHARED = "prefix shared with another program"
 OWN_PREFIX = "prefix shared with an earlier call"
+EMPTY = "program without calls"
 PROGRAM = "call that belongs to the program of the line before"
 ROUNDED = "shared prefix that ends inside a block, known to whole blocks only"
 
@@ -113,6 +114,8 @@ def in_line(dag: ProgramDag, lost: Tally, *says: str) -> list[Turn]:
         if kind not in says:
             lost.add(kind, place(dag))
 
+    if not dag.calls:
+        lose(EMPTY)
     for op in dag.script.walk():
         if isinstance(op, TimeoutOp | CancelOp | AbandonOp):
             lose(CLOCK)

@@ -9,12 +9,13 @@ from typer.testing import CliRunner
 
 from bench.cli.main import app
 from bench.config import RunConfig
+from bench.errors import UsageError
 from bench.fit import fit, table, toml
 from bench.fit_report import marginal, report, two_sample
 from bench.plan import load_programs
 from bench.trace_survey import survey
 from reports.trace_fit import mismatches, render
-from workloads.base import WorkloadError
+from workloads.base import ProgramSet, ProgramSpec, WorkloadError
 from workloads.dag import program_hash
 from workloads.dryrun import dry_runs
 from workloads.fitted import WORKLOAD
@@ -123,6 +124,7 @@ def test_a_quantity_that_is_not_generated_differs():
     tools, none = (survey(load(name, n=5)) for name in ("react:hotpot", "chatbot"))
     assert marginal("tool s per use", tools, none)["verdict"] == "differs"
     assert marginal("tool s per use", none, none) is None
+    assert marginal("calls per program", tools, none)["verdict"] == "too few"
 
 
 def test_the_file_runs_and_takes_parameters(tmp_path):
@@ -173,3 +175,11 @@ def test_a_plan_of_a_fitted_file_says_its_name(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(toml(fit(load("chatbot", n=60))))
     assert load_programs(RunConfig("", f"fitted:{path}", n=4)).name == "fitted:mine"
+
+
+def test_programs_that_make_no_calls_are_not_fitted(tmp_path):
+    async def idle(s):
+        await s.think(1.0)
+
+    with pytest.raises(UsageError, match="nothing to fit"):
+        fit(ProgramSet([ProgramSpec(0, "x", 1, idle)], "idle", "", {}, None))

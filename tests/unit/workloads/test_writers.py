@@ -194,6 +194,13 @@ def test_what_a_format_cannot_say_is_counted_by_kind(form, tmp_path):
     assert [kind for kind in unexplained if "after the last call" not in kind] == []
 
 
+@pytest.mark.parametrize("form", sorted(set(SAYS) - {"own"}))
+def test_a_program_without_calls_is_lost_aloud(form, tmp_path):
+    idle = replay_spec(0, "x", Script([ThinkOp(4.0)]), 0.0)
+    _, lost = write([idle, *everything()[1:]], form, tmp_path)
+    assert lost["program without calls"] == 1
+
+
 def test_block_ids_by_hand():
     """Blocks of 4: equal numbers as far as prompts agree; a part is never a whole."""
     ids = BlockIds(4)
