@@ -70,7 +70,8 @@ def read_trace(
     if asked.strict:
         _refuse_changes(path.name, result)
     _choose(result, asked, path.name)
-    result.parameters = {"format": reader.name, "on_overflow": rule, **parameters, **result.parameters}
+    given = {name: value for name, value in parameters.items() if name != "tokenizer"}  # readers name it
+    result.parameters = {"format": reader.name, "on_overflow": rule, **given, **result.parameters}
     result.digest = workload_digest(result, _hashes(path, files), result.skipped, asked.n, asked.rate)
     return result
 

@@ -10,8 +10,8 @@ Files
 A program is one conversation, one call per reply: everything since the last reply is the call's
 new prompt (the user, tool results, a system prompt). ``function_call`` is the model's.
 
-Lengths are those of the file (``tokens``, ``num_tokens`` or ``token_count`` of a message) or
-estimated from the text at 4.2 characters per token, which is counted in ``repaired``.
+Lengths are those of the file (``tokens``, ``num_tokens`` or ``token_count`` of a message), or counted
+in the text: by ``-p tokenizer=NAME|FILE``, else estimated, which is counted in ``repaired``.
 
 Sharing is literal: equal system prompts at the start of two conversations are the same tokens,
 nothing else is shared between conversations, however equal they are.
@@ -23,9 +23,8 @@ Repaired: see the constants. Broken JSON is an error in a file, and skips a file
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -39,9 +38,9 @@ from workloads.overflow import exceeded, fit
 from workloads.records import records
 from workloads.replay import replay_spec
 from workloads.script import CallOp, Script
+from workloads.tokens import Counter, counter
 
-CHARACTERS_PER_TOKEN = 4.2
-ESTIMATED = "length estimated at 4.2 characters per token"
+ESTIMATED = "length estimated from the text"
 STARTS_WITH_REPLY = "starts with the model's reply, taken as context of the first prompt"
 SAME_ROLE = "two messages of the same role in a row, joined"
 BLANK = "blank message left out"
@@ -92,6 +91,7 @@ class ShareGptReader:
     """A file of conversations, or a folder of such files."""
 
     name = "sharegpt"
+    parameters = ("tokenizer",)
 
     def sniff(self, path: Path) -> str | None:
         """Why this looks like conversations."""
@@ -104,15 +104,18 @@ class ShareGptReader:
                 return "lists of messages with from/value or role/content"
         return None
 
-    def read(self, path: Path, *, max_model_len: int, on_overflow: str) -> ProgramSet:
+    def read(
+        self, path: Path, *, max_model_len: int, on_overflow: str, parameters: Mapping[str, str] = {}
+    ) -> ProgramSet:
         """Replay programs. Raises WorkloadError with file, line or record, NothingLeft if none is left."""
         skipped, repaired = Tally(), Tally()
+        counts = counter(parameters.get("tokenizer"))
         programs: list[ProgramSpec] = []
         read = 0
         for place, value in _all_records(path, skipped):
             read += 1
             try:
-                script = _Conversation(place, repaired).script(value)
+                script = _Conversation(place, repaired, counts).script(value)
             except _NoConversation as reason:
                 skipped.add(str(reason), place + reason.place)
                 continue
@@ -126,7 +129,7 @@ class ShareGptReader:
             line = f"{path.name}: no conversation is left: {skipped.text() or 'there is no record'}"
             raise NothingLeft(line, exceeded(skipped.counts, max_model_len))
         return ProgramSet(
-            programs, path.name, "", {}, None, skipped.counts, repaired.counts,
+            programs, path.name, "", {"tokenizer": counts.description}, None, skipped.counts, repaired.counts,
             {**skipped.where(), **repaired.where()}, read,
         )  # fmt: skip
 
@@ -220,6 +223,7 @@ class _Conversation:
 
     place: str
     repaired: Tally
+    counts: Counter
     fixes: list[str] = field(default_factory=list)
 
     def script(self, record: Any) -> Script:
@@ -255,7 +259,7 @@ class _Conversation:
             raise _NoConversation("message of an unknown role", f"{where}: {brief(role)}")
         if count is None:
             text = content.strip()
-            return _Message(ours, _estimate(text), text, bool(text))
+            return _Message(ours, self.counts.count(text), text, bool(text) and not self.counts.exact)
         if type(count) is not int or not 0 <= count < _MOST:
             raise WorkloadError(f"{self.place}{where}: expected a number of tokens, got {brief(count)}")
         return _Message(ours, count, content or None, False)
@@ -333,11 +337,6 @@ def _content(value: dict[str, Any], where: str) -> str:
         raise _NoConversation("message whose content is no text", where)
     texts += [json.dumps(value[name]) for name in ("tool_calls", "function_call") if value.get(name)]
     return "\n".join(text for text in texts if text)
-
-
-def _estimate(text: str) -> int:
-    """Tokens of a text without a tokenizer: at least 1 unless it is empty."""
-    return max(1, math.floor(len(text) / CHARACTERS_PER_TOKEN + 0.5)) if text else 0
 
 
 READER = ShareGptReader()

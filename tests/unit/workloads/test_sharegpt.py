@@ -9,8 +9,14 @@ from workloads.dryrun import dry_run, dry_runs
 from workloads.load import load
 from workloads.readers import sharegpt
 from workloads.readers.sharegpt import READER
+from workloads.tokens import ESTIMATE
 
 SAMPLE = Path(__file__).parents[4] / "shared" / "data" / "sharegpt" / "lengths_500_conversations.csv"
+
+
+def words(n):
+    """A text that is estimated at ``n`` tokens."""
+    return " ".join(["to"] * n)
 
 
 def said(*messages, **more):
@@ -18,8 +24,7 @@ def said(*messages, **more):
     return {
         "id": "x",
         "conversations": [
-            {"from": role, "value": "x" * round(4.2 * text) if isinstance(text, int) else text}
-            for role, text in messages
+            {"from": role, "value": words(text) if isinstance(text, int) else text} for role, text in messages
         ],
         **more,
     }
@@ -126,11 +131,11 @@ def test_skipped_records_are_counted_with_their_place(tmp_path):
 
 
 def test_lengths_are_estimated_and_said_to_be_unless_the_file_has_them(tmp_path):
-    estimated = read(write(tmp_path, [said(("human", "x" * 42), ("gpt", "y"))]))
+    estimated = read(write(tmp_path, [said(("human", words(10)), ("gpt", "y"))]))
     assert lengths(estimated) == [[(10, 1)]]
-    assert estimated.repaired == {"length estimated at 4.2 characters per token": 1}
+    assert estimated.repaired == {"length estimated from the text": 1}
     assert estimated.where[sharegpt.ESTIMATED] == "a.json#0"
-    counted = [{"role": "user", "content": "x" * 42, "tokens": 11}, {"role": "assistant", "num_tokens": 3}]
+    counted = [{"role": "user", "content": words(10), "tokens": 11}, {"role": "assistant", "num_tokens": 3}]
     result = read(write(tmp_path, [{"messages": counted}]))
     assert (lengths(result), result.repaired) == ([[(11, 3)]], {})
 
@@ -138,13 +143,13 @@ def test_lengths_are_estimated_and_said_to_be_unless_the_file_has_them(tmp_path)
 def test_openai_messages(tmp_path):
     call = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
     messages = [
-        {"role": "user", "content": [{"type": "text", "text": "x" * 42}, {"type": "image_url"}]},
+        {"role": "user", "content": [{"type": "text", "text": words(10)}, {"type": "image_url"}]},
         {"role": "assistant", "content": None, "tool_calls": call},
-        {"role": "tool", "content": "y" * 42},
-        {"role": "assistant", "content": "z" * 42},
+        {"role": "tool", "content": words(10)},
+        {"role": "assistant", "content": words(10)},
     ]
     assert lengths(read(write(tmp_path, [{"messages": messages}]))) == [
-        [(10, round(len(json.dumps(call)) / 4.2)), (10, 10)]
+        [(10, ESTIMATE.count(json.dumps(call))), (10, 10)]
     ]
 
 
@@ -159,7 +164,7 @@ def test_every_shape_of_file_holds_the_same_conversation(tmp_path):
             (f"{line}\n{line}\n", 2),
             ([messages, messages], 2),
             (messages, 1),
-            ([["x" * 13, "y" * 17]], 1),
+            ([[words(3), words(4)]], 1),
             ([{"conversation": messages}], 1),
             ([{"items": messages}], 1),
         ]
@@ -173,7 +178,7 @@ def test_every_shape_of_file_holds_the_same_conversation(tmp_path):
 
 
 def test_a_system_text_beside_the_messages(tmp_path):
-    path = write(tmp_path, [said(("human", 3), ("gpt", 4), system="s" * 42)])
+    path = write(tmp_path, [said(("human", 3), ("gpt", 4), system=words(10))])
     assert lengths(read(path)) == [[(13, 4)]]
 
 
@@ -269,7 +274,7 @@ def test_every_shape_is_recognised_but_bare_texts(tmp_path):
 
 def test_a_field_that_is_null_gives_way_to_its_other_name(tmp_path):
     messages = [
-        {"from": None, "role": "user", "value": None, "content": "x" * 42},
+        {"from": None, "role": "user", "value": None, "content": words(10)},
         {"from": "gpt", "value": "y"},
     ]
     assert lengths(read(write(tmp_path, [messages]))) == [[(10, 1)]]
