@@ -51,8 +51,7 @@ def quantum_below_recompute(
     ``context``: the longest one (tokens), computed in chunks of ``batch_tokens``; ``knobs``
     and ``unit`` are the scheduler's. Such a call sinks without having moved.
     """
-    found = knobs.get("quanta")
-    quanta: Sequence[float] = found if isinstance(found, tuple) else ()
+    name, quanta = _quanta(knobs)
     first = next((i for i, quantum in enumerate(quanta) if math.isfinite(quantum)), None)
     if first is None or knobs.get("beta") == 0.0:
         return ""
@@ -62,9 +61,17 @@ def quantum_below_recompute(
     units = {"step": "steps", "token": "tokens", "s": "s"}[unit]
     return (
         f"computing the longest context ({context:,} tokens) again takes {service:,.6g} {units}, and "
-        f"scheduler.quanta[{first}] is {quanta[first]:,.6g}: preempted, a call of that length is demoted "
-        "before it makes a token; raise scheduler.quanta (and bounds) or engine.max_num_batched_tokens"
+        f"scheduler.{name.format(first)} is {quanta[first]:,.6g}: preempted, a call of that length is demoted "
+        f"before it makes a token; raise scheduler.{name.partition('[')[0]} or engine.max_num_batched_tokens"
     )
+
+
+def _quanta(knobs: Mapping[str, object]) -> tuple[str, Sequence[float]]:
+    """A scheduler's quanta, and what its i-th is called: one per queue, or round-robin's only one."""
+    several, one = knobs.get("quanta"), knobs.get("quantum")
+    if isinstance(one, float):
+        return "quantum", (one,)
+    return "quanta[{}]", several if isinstance(several, tuple) else ()
 
 
 def reprefill(context: int, unit: str, batch_tokens: int, latency: LatencyModel) -> float:

@@ -55,6 +55,12 @@ def test_policies_without_a_finite_quantum_have_no_such_trap():
     assert "quanta[1]" in quantum_below_recompute(10**6, {"quanta": (INF, 9.0)}, "step", 2048, HALF)
 
 
+def test_round_robin_has_one_quantum():
+    knobs = dict(load_system("round-robin", knobs={"scheduler.quantum": "5"}).scheduler_knobs)
+    assert "scheduler.quantum is 5:" in quantum_below_recompute(5 * 2048, knobs, "step", 2048, HALF)
+    assert quantum_below_recompute(4 * 2048, knobs, "step", 2048, HALF) == ""
+
+
 def test_a_run_says_so(tmp_path):
     knobs = {"scheduler.bounds": "1,8", "engine.max_num_batched_tokens": "256"}
     got = run(RunConfig("plas", "chatbot", n=20, rate=1.0, knobs=knobs, out=tmp_path)).summary
