@@ -23,6 +23,7 @@ from workloads.parameters import nearest
 from workloads.script import AbandonOp, CallOp, CancelOp, JoinOp, Op, Script, SpawnOp, TimeoutOp
 
 FORK = "branch at the same time, written one after another"
+AS_TOOL = "wait for a person, written as a tool"
 DELAY_KIND = "delay, without saying whether a tool or a person took it"
 DELAY = "tool or wait before a call"
 FIRST_DELAY = "tool or wait before the first call"
@@ -128,10 +129,12 @@ def in_line(dag: ProgramDag, lost: Tally, *says: str) -> list[Turn]:
         if call.model:
             lose(MODEL)
         for name, seconds in call.tools:
-            if seconds > 0:
-                lose(DELAY if DELAY not in says else FIRST_DELAY if not i else DELAY)
-            if seconds > 0 and name == THINK and DELAY in says:
+            if seconds > 0 and (DELAY not in says or not i):
+                lose(FIRST_DELAY if DELAY in says else DELAY)
+            elif seconds > 0 and DELAY_KIND not in says:
                 lose(DELAY_KIND)
+            elif seconds > 0 and name == THINK:
+                lose(AS_TOOL)
     if trailing(dag.script) > 0:
         lose(LAST_DELAY)
     return [Turn(call, call.delay_s) for call in dag.calls]

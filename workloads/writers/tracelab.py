@@ -8,6 +8,7 @@ from workloads.files import Tally
 from workloads.prefixes import PrefixIndex
 from workloads.writing import (
     DELAY,
+    DELAY_KIND,
     LAST_DELAY,
     OWN_PREFIX,
     SHARED,
@@ -37,7 +38,7 @@ class TraceLabWriter:
         for dag in dags:
             if owners.shared(dag):
                 lost.add(SHARED, place(dag))
-            turns = in_line(dag, lost, DELAY, LAST_DELAY)
+            turns = in_line(dag, lost, DELAY, DELAY_KIND, LAST_DELAY)
             after = [turn.before for turn in turns[1:]] + [trailing(dag.script)]
             arrival = "" if dag.arrival is None else str(milliseconds(dag.arrival))
             index = PrefixIndex()
