@@ -92,7 +92,11 @@ def convert(
     source: Source,
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write (.gz: compressed).")],
     to: Annotated[
-        str, typer.Option(metavar="FORMAT", help="own, mooncake, sharegpt, tracelab, azure, ...")
+        str,
+        typer.Option(
+            metavar="FORMAT",
+            help="own, aiperf, azure, burstgpt, mooncake, qwen-bailian, sharegpt or tracelab.",
+        ),
     ] = "own",
     n: Programs = None,
     seed: Seed = 1,

@@ -12,6 +12,7 @@ from bench.config import RunConfig
 from bench.run import run
 from bench.trace_convert import convert
 from workloads.load import load
+from workloads.writing import writers
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 
@@ -31,15 +32,15 @@ def own(workload, path, n=None):
     assert "lossless" in got.output
 
 
-@pytest.mark.parametrize("form", ["mooncake", "tracelab", "burstgpt", "qwen-bailian", "azure"])
+@pytest.mark.parametrize("form", ["mooncake", "tracelab", "burstgpt", "qwen-bailian", "azure", "aiperf"])
 def test_a_trace_and_its_conversion_run_alike_bit_for_bit(form, tmp_path):
-    """Files of five formats, written from generated programs, against our own format made of them."""
+    """Files of six formats, written from generated programs, against our own format made of them."""
     trace, ours = tmp_path / "trace", tmp_path / "ours.jsonl"
     convert(lambda: load("react", n=12, seed=5, rate=None), form, trace)
     suffix = ".csv" if form in ("tracelab", "burstgpt", "azure") else ".jsonl"
     trace = trace.rename(tmp_path / f"trace{suffix}")
     own(f"{form}@{trace}", ours)
-    rate = 1.0 if form == "tracelab" or form == "mooncake" else None
+    rate = 1.0 if form in ("tracelab", "mooncake", "aiperf") else None
     left = result_hash(trace, tmp_path / "a", 10, form, rate)
     assert result_hash(ours, tmp_path / "b", 10, "own", rate) == left
     assert result_hash(ours, tmp_path / "c", 9, "own", rate) != left
@@ -149,3 +150,8 @@ def test_a_run_takes_trace_options_as_parameters_and_says_so(tmp_path):
     responses = [s["metrics"]["program.response.mean"]["value"] for s in summaries]
     assert responses[0] > 90 > responses[1]
     assert "-p" in configs[1].words()
+
+
+def test_the_help_names_every_format_that_is_written():
+    said = " ".join(invoke("trace", "convert", "--help").output.replace("│", " ").split())
+    assert [name for name in writers() if name not in said] == []
