@@ -62,7 +62,8 @@ def quantum_below_recompute(
     return (
         f"computing the longest context ({context:,} tokens) again takes {service:,.6g} {units}, and "
         f"scheduler.{name.format(first)} is {quanta[first]:,.6g}: preempted, a call of that length is "
-        f"demoted before it makes a token; raise scheduler.{name.partition('[')[0]} or engine.max_num_batched_tokens"
+        f"demoted before it makes a token; raise scheduler.{name.partition('[')[0]} or "
+        "engine.max_num_batched_tokens"
     )
 
 

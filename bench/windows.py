@@ -50,8 +50,9 @@ def keeps_up(calls: pd.DataFrame, engine: pd.DataFrame, horizon: float) -> Estim
 
     ``waiting_growth_per_s``: calls that wait, by the engines' samples, per second; its interval is
     that of the changes between the means of 16 equal spans. ``calls_share``: calls that ended over
-    calls that came. ``kept_up``: 1 where the growth is not above 0 and the share at least 98 %,
-    else 0. Programs in the system grow for as long as the longest lasts, queue or no queue; calls that
+    calls that came. ``kept_up``: 0 where the growth is above 0 or the share below 98 %; 1 where
+    the growth is at most 2 % of the calls that come (its interval's upper end); NaN, unclear, between.
+    Programs in the system grow for as long as the longest lasts, queue or no queue; calls that
     wait grow only where the engines do not keep up.
     """
     window = (WARM_UP * horizon, horizon)
@@ -69,8 +70,11 @@ def keeps_up(calls: pd.DataFrame, engine: pd.DataFrame, horizon: float) -> Estim
         }
     means = [float(part.mean()) for part in np.array_split(waiting.to_numpy(dtype=np.float64), BATCHES)]
     growth = t_interval((np.diff(means) / ((window[1] - window[0]) / BATCHES)).tolist(), WITHIN_RUN)
-    keeps = share >= COMPLETE and not growth.low > 0
-    return {"waiting_growth_per_s": growth, "calls_share": Estimate(share), "kept_up": Estimate(float(keeps))}
+    most = (1 - COMPLETE) * came / (window[1] - window[0])
+    kept = Estimate(float(share >= COMPLETE and not growth.low > 0))
+    if kept.value and growth.high > most:
+        kept = Estimate(math.nan, note="the number of waiting calls varies too much to tell")
+    return {"waiting_growth_per_s": growth, "calls_share": Estimate(share), "kept_up": kept}
 
 
 def _kept(done: pd.DataFrame) -> Estimates:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +9,8 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
+
+from reports.numbers import bare, bounded
 
 SOURCES = {"paper": "Claims of the paper", "note": "Claims that only the reading note makes"}
 _COLOURS = {"reproduced": "green", "partly": "yellow", "not reproduced": "red"}
@@ -19,10 +20,7 @@ def render(found: Mapping[str, Any]) -> RenderableType:
     """``found``: name, title, source, badge lines, claims (rows), counts, report and files."""
     head = Text.from_markup(f"[bold]{escape(found['name'])}[/]: {escape(found['title'])}")
     parts: list[RenderableType] = [head, Text(f"source: {found['source']}")]
-    for source, title in (
-        ("paper", "Claims of the paper"),
-        ("note", "Claims that only the reading note makes"),
-    ):
+    for source, title in SOURCES.items():
         rows = [claim for claim in found["claims"] if claim["source"] == source]
         if rows:
             parts += [Text(), Text(title, style="bold"), table(rows)]
@@ -46,26 +44,15 @@ def table(claims: list[Mapping[str, Any]]) -> Table:
         shown.add_column(name, justify="right" if name in ("stated", "here", "seeds") else "left")
     for claim in claims:
         model = "" if claim["model"] == "llama-3.1-8b" else f" ({claim['model']})"
+        here = bounded(*(float(claim[name]) for name in ("got", "low", "high")))
         shown.add_row(
-            escape(claim["statement"] + model), escape(str(claim["expected"])), escape(got(claim)),
+            escape(claim["statement"] + model), escape(str(claim["expected"])), escape(here),
             str(claim["seeds"]), word(claim["transient"]), word(claim["sustained"]),
         )  # fmt: skip
     return shown
 
 
-def got(claim: Mapping[str, Any]) -> str:
-    """A value with its interval; a bound where one end is open."""
-    value, low, high = (float(claim[k]) for k in ("got", "low", "high"))
-    if math.isnan(value):
-        return "-"
-    if high == math.inf:
-        return f"> {low:.3g}"
-    if low == 0.0:
-        return f"< {high:.3g}"
-    return f"{value:.3g}" + ("" if math.isnan(low) else f" [{low:.3g}, {high:.3g}]")
-
-
 def word(verdict: str) -> Text:
-    """A verdict in its colour."""
-    kind = verdict.removeprefix("exploratory: ")
-    return Text(verdict, style=_COLOURS.get(kind, "") if kind == verdict else "dim")
+    """A verdict in its colour; dim where few seeds stand behind it."""
+    kind, few = bare(verdict)
+    return Text(verdict, style="dim" if few else _COLOURS.get(kind, ""))

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from reports import theme
-from reports.numbers import number
+from reports.numbers import bare, bounded, number
 from reports.seeds import over_seeds
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ KEYS = ("model", "workload", "system", "rate")
 PAPER_TOP = 1.0
 """Where the axis of Autellix's Fig. 12 and 13 ends (s/token)."""
 HOLLOW = "hollow: not sustained"
-VERDICTS = {"reproduced": "✓", "partly": "~", "not reproduced": "✗", "exploratory": "(few seeds)",
-            "not testable here": "n/a"}  # fmt: skip
+VERDICTS = {"reproduced": "✓", "partly": "~", "not reproduced": "✗"}
 CLAIMS_SHOWN = 4
 
 
@@ -147,7 +146,7 @@ def draw_line(ax: Any, line: pd.DataFrame, mark: theme.Mark, top: float, shift: 
     error = np.vstack([inside["value"] - inside.low, inside.high - inside["value"]]).astype(float)
     ax.errorbar(inside.rate, inside["value"], yerr=np.nan_to_num(error), fmt="none", ecolor=mark.color,
                 elinewidth=0.9, capsize=2, zorder=2.5)  # fmt: skip
-    hollow = inside.sustained < 0.5
+    hollow = inside.sustained <= 0.5
     for part, face in ((inside[~hollow], mark.color), (inside[hollow], "white")):
         ax.plot(part.rate, part["value"], linestyle="none", marker=mark.marker, color=mark.color,
                 markersize=mark.size, markerfacecolor=face, markeredgewidth=1.0, zorder=3)  # fmt: skip
@@ -185,14 +184,19 @@ def _claims(ax: Any, claims: pd.DataFrame) -> None:
 
 
 def _claim(row: Mapping[str, Any]) -> str:
-    got = number(row["got"]) if isinstance(row["got"], float | int) else str(row["got"])
-    low, high = row.get("low"), row.get("high")
-    span = f" [{number(low)}, {number(high)}]" if low == low and low is not None else ""
-    expected = row["expected"]
+    got, expected = row["got"], row["expected"]
+    here = bounded(got, row.get("low"), row.get("high")) if isinstance(got, float | int) else str(got)
     stated = number(expected) if isinstance(expected, float | int) else str(expected)
-    words = [VERDICTS.get(str(row.get(kind)), "") for kind in ("transient", "sustained")]
-    ending = f"  {words[0] or 'n/a'} | {words[1] or 'n/a'}" if any(words) else ""
-    return f"{row['quantity']}: {row['source']} {stated}, here {got}{span}{ending}"
+    words = [_sign(row.get(kind)) for kind in ("transient", "sustained")]
+    ending = f"  {words[0]} | {words[1]}" if any(w != "n/a" for w in words) else ""
+    return f"{row['quantity']}: {row['source']} {stated}, here {here}{ending}"
+
+
+def _sign(verdict: Any) -> str:
+    """A verdict as a sign, in brackets where few seeds stand behind it."""
+    word, few = bare(str(verdict or ""))
+    sign = VERDICTS.get(word, "n/a")
+    return f"({sign})" if few else sign
 
 
 def _notes(shown: Mapping[str, bool]) -> list[tuple[Any, str]]:

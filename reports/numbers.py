@@ -50,6 +50,25 @@ def estimate(entry: Mapping[str, Any] | None) -> str:
     return f"{text}\n[{number(low)}, {number(high)}]"
 
 
+def bounded(value: float | None, low: float | None, high: float | None) -> str:
+    """A ratio with its interval; a bound where one end of the interval is open ("> 1.2")."""
+    if value is None or math.isnan(value):
+        return MISSING
+    if low is None or high is None or math.isnan(low) or math.isnan(high):
+        return number(value)
+    if high == math.inf:
+        return f"> {number(low)}"
+    return f"< {number(high)}" if low == 0.0 else f"{number(value)} [{number(low)}, {number(high)}]"
+
+
+EXPLORATORY = "exploratory: "
+
+
+def bare(verdict: str) -> tuple[str, bool]:
+    """A verdict without what marks it as one of few seeds, and whether it is one."""
+    return verdict.removeprefix(EXPLORATORY), verdict.startswith(EXPLORATORY)
+
+
 def counts(numbers: Mapping[str, int]) -> str:
     """``name 3, other 1``."""
     return ", ".join(f"{name} {count:,}" for name, count in numbers.items()) or "none"

@@ -18,7 +18,7 @@ import pandas as pd
 
 from reports import theme
 from reports.figure import UNMARKED, Picture
-from reports.numbers import MISSING, number
+from reports.numbers import MISSING, bare, bounded, number
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
 VERDICT_WORDS = ("reproduced", "partly", "not reproduced", "not testable here", "exploratory")
@@ -76,7 +76,10 @@ def slug(title: str, place: int) -> str:
 
 def tone(text: str) -> str:
     """A class for cells that hold a verdict; empty for others."""
-    return f"verdict {text.replace(' ', '-')}" if text in VERDICT_WORDS else ""
+    word, few = bare(text)
+    if word not in VERDICT_WORDS:
+        return ""
+    return f"verdict {'exploratory' if few else word.replace(' ', '-')}"
 
 
 def blocks(text: str) -> list[tuple[str, list[str]]]:
@@ -139,11 +142,8 @@ def verdicts(claims: pd.DataFrame) -> Section:
 
 
 def _got(row: Mapping[str, Any]) -> str:
-    low, high = row.get("low"), row.get("high")
-    span = (
-        "" if low is None or high is None or low != low or high != high else f" [{text(low)}, {text(high)}]"
-    )
-    return text(row.get("got")) + span
+    value, low, high = (row.get(name) for name in ("got", "low", "high"))
+    return bounded(value, low, high) if isinstance(value, float | int) else text(value)
 
 
 def _tally(claims: pd.DataFrame) -> str:

@@ -6,18 +6,17 @@ python scripts/robustness.py autellix:fig12 --scale robust --out results
 from __future__ import annotations
 
 import argparse
-import math
 import time
 from pathlib import Path
-from typing import Any
 
 from bench.curves.robustness import table, vary
 from bench.curves.runner import Options, Outcome
 from bench.reproduce import load
+from reports.numbers import bounded
 
 
 def main() -> None:
-    """Print a table; each variation's claims go to a report of its own."""
+    """Print a table: what was got of each claim under each variation."""
     given = _options()
     options = Options(given.scale, given.out, workers=given.workers)
     outcomes: dict[str, Outcome] = {}
@@ -29,20 +28,9 @@ def main() -> None:
     print("| claim | stated | verdict | survives | " + " | ".join(names) + " |")
     print("|---" * (4 + len(names)) + "|")
     for row in table(outcomes):
-        values = [_text(row["got"][name]) for name in names]
-        kept = "yes" if row["survives"] else "no: " + "; ".join(row["changed"])
+        values = [bounded(*map(float, row["got"][name])) for name in names]
+        kept = "; ".join([row["survives"], *row["changed"]])
         print("| " + " | ".join([row["statement"], row["expected"], row["verdict"], kept, *values]) + " |")
-
-
-def _text(found: tuple[Any, ...]) -> str:
-    value, low, high = (float(x) for x in found)
-    if math.isnan(value):
-        return "-"
-    if high == math.inf:
-        return f"> {low:.2f}"
-    if low == 0.0:
-        return f"< {high:.2f}"
-    return f"{value:.2f}" if math.isnan(low) else f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def _options() -> argparse.Namespace:

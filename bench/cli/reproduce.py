@@ -21,7 +21,9 @@ Option = typer.Option
 @verb
 def reproduce(
     experiment: Annotated[str, typer.Argument(help="PAPER:FIGURE, such as autellix:fig2.")],
-    scale: Annotated[str, Option(help="How much is run, where an experiment has scales.")] = "small",
+    scale: Annotated[
+        str | None, Option(help="How much is run, where an experiment has scales; default: small.")
+    ] = None,
     gpu: Annotated[str | None, Option(help="Another GPU than the experiment's.")] = None,
     knob: Annotated[
         list[str] | None,
@@ -40,16 +42,19 @@ def reproduce(
     A small example that must hold exits 3 if it does not; that a figure's claim does not
     reproduce is a finding, and exits 0.
     """
+    from bench.errors import UsageError
     from bench.reproduce import load
 
     data, path = load(experiment)
     if data["kind"] == "schedule":
+        if scale or gpu or knob or report or only_claims:
+            raise UsageError(f"{experiment} is one small example: it has no scale, GPU, knob or report")
         _schedule(data, path, as_json)
         return
     from bench.config import pairs
     from bench.curves.runner import Options
 
-    options = Options(scale, out, gpu, pairs(knob or [], "--knob"), workers, not only_claims)
+    options = Options(scale or "small", out, gpu, pairs(knob or [], "--knob"), workers, not only_claims)
     _curves(experiment, data, path, options, report, as_json)
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import pandas as pd
 
 from bench.curves.crossing import INF
-from bench.curves.judge import judge, sustainable
+from bench.curves.judge import judge
+from bench.curves.points import Point, sustainable
 from bench.curves.spec import Load, Variation
-from bench.curves.study import FIRST_SEED, Point, Study
+from bench.curves.study import FIRST_SEED, Study
 from bench.gather import Cell, Labels, Logs, point
 from bench.results import manifest_of
 from bench.stats import t_interval
@@ -67,15 +68,9 @@ def frames(studies: Sequence[Study]) -> dict[str, pd.DataFrame]:
 
 
 def deciding(study: Study) -> list[Point]:
-    """The scan seed's points at each system's rate nearest the subject's deciding rate."""
-    chosen = []
-    for load in study.loads():
-        rate = study.deciding_rate(load)
-        for system in (*study.curves.systems, *study.curves.beside):
-            mine = [p for p in study.points if (p.load, p.system, p.seed) == (load.name, system, FIRST_SEED)]
-            if mine:
-                chosen.append(min(mine, key=lambda p: abs(math.log(p.rate / rate))))
-    return chosen
+    """Every system at the subject's deciding rate, on the scan's seed: one load, so that they compare."""
+    rates = {load.name: study.deciding_rate(load) for load in study.loads()}
+    return [p for p in study.points if p.seed == FIRST_SEED and p.rate == rates[p.load]]
 
 
 def _multiples(rows: pd.DataFrame, studies: Sequence[Study]) -> pd.DataFrame:

@@ -4,32 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from bench.curves.crossing import ratio
+from bench.curves.crossing import Crossing, ratio
+from bench.curves.grading import NOT_TESTABLE, better, near, of_all, verdict
+from bench.curves.points import Bracket, Point, sustainable
 from bench.curves.spec import Claim, Load
-from bench.curves.study import Point, Study
-from bench.curves.verdicts import NOT_TESTABLE, better, verdict
+from bench.curves.study import Study
 from bench.stats import Estimate
 
 NOTHING = Estimate(math.nan, note="not run at this scale")
 SUSTAINED = "sustained.mean_of_ratios"
-KEPT_UP = "sustained.kept_up"
-
-
-class Bracket(NamedTuple):
-    """Highest sustained rate lies in [low, high) (programs/s), found on ``seeds`` seeds."""
-
-    low: float
-    high: float
-    seeds: int
-
-    @property
-    def middle(self) -> float:
-        """In logarithms; an end that is open leaves the other one."""
-        if self.low <= 0 or self.high == math.inf:
-            return self.high if self.low <= 0 else self.low
-        return math.sqrt(self.low * self.high)
 
 
 def judge(study: Study) -> list[dict[str, Any]]:
@@ -54,15 +39,22 @@ def _row(study: Study, claim: Claim) -> dict[str, Any]:
             "note": _joined(claim.note, why),
         }  # fmt: skip
     load, got, seeds = max(found, key=lambda item: item[1].value)
-    lasting, lasting_seeds = _sustained(study, claim, load)
+    lasting = {w.name: _sustained(study, claim, w) for w in loads}
     others = [f"{w.label} {_text(other)}" for w, other, _ in tried if w is not load]
     at = f"at {study.deciding(load):.3g} s/token" if claim.kind == "rate" else ""
-    held = f"sustained {_text(lasting)}" if claim.kind == "rate" else ""
+    held = f"sustained {_text(lasting[load.name][0])}" if claim.kind == "rate" else ""
+    transient = [(other, count) for _, other, count in tried] if claim.everywhere else [(got, seeds)]
+    sustained = list(lasting.values()) if claim.everywhere else [lasting[load.name]]
     return row | {
         "workload": load.label, "got": got.value, "low": got.low, "high": got.high, "seeds": seeds,
-        "transient": NOT_TESTABLE if claim.kind == "sustains" else _word(claim, got, seeds),
-        "sustained": _word(claim, lasting, lasting_seeds), "note": _joined(claim.note, at, held, *others),
+        "transient": NOT_TESTABLE if claim.kind == "sustains" else _words(claim, transient),
+        "sustained": _words(claim, sustained), "note": _joined(claim.note, at, held, *others),
     }  # fmt: skip
+
+
+def _words(claim: Claim, found: Sequence[tuple[Estimate, int]]) -> str:
+    """The word of the best workload, or of all of them for a range that is claimed of all."""
+    return of_all([_word(claim, estimate, seeds) for estimate, seeds in found])
 
 
 def _joined(*notes: str) -> str:
@@ -88,7 +80,7 @@ def _text(found: Estimate) -> str:
 def _word(claim: Claim, found: Estimate, seeds: int) -> str:
     if claim.kind == "faster":
         return better(found, seeds)
-    return verdict(found, *claim.span, seeds)
+    return (near if claim.kind == "sustains" else verdict)(found, *claim.span, seeds)
 
 
 # Transient at H
@@ -104,25 +96,24 @@ def _transient(study: Study, claim: Claim, load: Load) -> tuple[Estimate, int]:
 
 
 def rate_ratio(study: Study, load: Load, better: str, base: str) -> tuple[Estimate, int]:
-    """Rates at the deciding latency, paired over seeds; an open bracket leaves a one-sided ratio."""
-    latency = study.deciding(load)
+    """Rates at the deciding latency, paired over seeds; a curve that never crosses it leaves a bound."""
     if not study.curve(load, better, study.curves.metric) or not study.curve(load, base, study.curves.metric):
         return NOTHING, 0
-    one, other = (study.crossings(load, s)[latency] for s in (better, base))
+    one, other = (study.settled(load, s) for s in (better, base))
     if not (one.closed and other.closed):
-        return _open(one.rate, other.rate, one.closed, other.closed), 1
-    rates = [study.rates_by_seed(load, s, latency) for s in (better, base)]
-    common = sorted(rates[0].keys() & rates[1].keys())
-    return ratio(rates[0], rates[1]), len(common)
+        return _bound(one, other), 1
+    rates = [study.rates_by_seed(load, s) for s in (better, base)]
+    return ratio(rates[0], rates[1]), len(rates[0].keys() & rates[1].keys())
 
 
-def _open(one: float, other: float, one_closed: bool, other_closed: bool) -> Estimate:
-    """A curve that never crosses gives a bound: ``> x`` where the better one is open above."""
-    value = one / other
-    if one_closed == other_closed:
-        return Estimate(math.nan, note="neither curve crosses the latency")
-    low, high = (value, math.inf) if not one_closed else (0.0, value)
-    return Estimate(value, low, high, "one-sided: a curve does not cross the latency at any rate run")
+def _bound(one: Crossing, other: Crossing) -> Estimate:
+    """What two brackets say of the ratio of rates if one of them has an open end."""
+    low = one.low / other.high if other.high < math.inf else 0.0
+    high = one.high / other.low if other.low > 0 else math.inf
+    if low == 0.0 and high == math.inf:
+        return Estimate(math.nan, note="a latency that is not crossed on either side")
+    note = "a bound: one of the curves does not cross the latency at any rate that was run"
+    return Estimate(low if high == math.inf else high, low, high, "brackets of rates", note)
 
 
 def latency_ratio(study: Study, load: Load, better: str, base: str) -> tuple[Estimate, int]:
@@ -133,18 +124,11 @@ def latency_ratio(study: Study, load: Load, better: str, base: str) -> tuple[Est
          if (p.load, p.system, p.rate) == (load.name, system, rate)}
         for system in (base, better)
     ]  # fmt: skip
-    if not values[0].keys() & values[1].keys():
-        return NOTHING, 0
-    return ratio(values[0], values[1]), len(values[0].keys() & values[1].keys())
+    common = values[0].keys() & values[1].keys()
+    return (ratio(values[0], values[1]), len(common)) if common else (NOTHING, 0)
 
 
 # Sustained
-
-
-def sustainable(points: Sequence[Point]) -> bool:
-    """Whether a rate is sustained: in more than half of its seeds the engines keep up
-    (``sustained.kept_up``; unknown counts as no)."""
-    return 2 * sum(p.value(KEPT_UP) == 1.0 for p in points) > len(points)
 
 
 def bracket(study: Study, load: Load, system: str, latency: float = math.inf) -> Bracket:

@@ -108,8 +108,8 @@ def run(data: Mapping[str, Any], path: Path, options: Options, progress: Progres
     studies, horizons, variations = [], [], []
     for model in scale.models:
         study = Study(curves, scale, model, gpu, options.out, cells, dict(options.knobs))
-        if not study.loads():
-            continue
+        study.check()
+        study.calibrate()
         study.scan()
         study.narrow()
         study.decide()
@@ -166,6 +166,7 @@ def summary_text(outcome: Outcome) -> str:
         f'A claim "R times" is about the rate taken at equal latency: the best of {", ".join(levels)} '
         f"(s/token) on the scan's seed, then {scale.seeds} seeds at that rate, paired. "
         "Transient: at this horizon. Sustained: only rates whose backlog does not grow count. "
+        "The seed that chose the latency is one of them, and one latency serves every pair of systems. "
         "Reproduced: the interval meets [R/1.25, 1.25 R]; partly: the same sign, half the log ratio.",
     ]
     if outcome.options.knobs:

@@ -7,8 +7,7 @@ from dataclasses import replace
 from math import sqrt
 
 from bench.config import RunConfig
-from bench.curves.judge import Bracket, sustainable
-from bench.curves.study import Point, RunCells, neat
+from bench.curves.points import Bracket, Point, RunCells, neat, sustainable
 
 WIDEST = 64.0
 """A bracket is sought between the first guess over this and the guess times this."""

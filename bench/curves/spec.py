@@ -91,6 +91,11 @@ class Claim:
         return self.expected, max(self.expected, self.expected_high)
 
     @property
+    def everywhere(self) -> bool:
+        """A range claimed of several workloads must hold in each; "up to" R in the best one."""
+        return self.expected_high > self.expected and len(self.workloads) > 1
+
+    @property
     def stated(self) -> str:
         """The stated value in words."""
         low, high = self.span
@@ -171,6 +176,16 @@ def _build(kind: type[T], data: Mapping[str, Any], path: Path, place: str) -> T:
 
 def _check(curves: Curves, path: Path) -> None:
     names = {w.name for w in curves.workloads}
+    systems = {*curves.systems, *curves.beside}
+    lists = (curves.latencies, curves.levels, curves.systems, curves.beside)
+    if not all(isinstance(value, tuple) for value in lists) or not curves.latencies:
+        raise UsageError(f"{path.name}: latencies, levels, systems and beside must be lists")
+    used = [(f"claim {c.id}", s) for c in curves.claims for s in (c.better, c.base) if s]
+    used += [(f"sensitivity {v.name} {v.value}", s) for v in curves.sensitivity for s in v.systems]
+    used += [(f"workload {w.name}: slow", s) for w in curves.workloads for s in w.slow]
+    for place, system in used:
+        if system not in systems:
+            raise UsageError(f"{path.name}: {place}: {unknown('system', system, systems)}")
     for scale, one in curves.scales.items():
         for word in (*one.workloads, *one.sensitivity_workloads):
             if word not in names:

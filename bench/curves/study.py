@@ -9,39 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
 
 from bench.config import DECISIONS, RunConfig
 from bench.curves.crossing import Crossing, crossing, next_rate, rate_of_seed
+from bench.curves.points import Point, RunCells, neat
+from bench.curves.saturation import saturation
 from bench.curves.spec import Curves, Load, Scale, Variation
-from bench.run import RunResult
+from bench.plan import plan
 
 FIRST_SEED = 1
-
-
-class RunCells(Protocol):
-    """Runs cells, on all cores; results in the order of ``configs``. Raises BenchError."""
-
-    def __call__(self, configs: Sequence[RunConfig], phase: str) -> list[RunResult]:
-        """``phase`` says in a word what the cells are for."""
-
-
-@dataclass(frozen=True)
-class Point:
-    """One finished cell of the experiment. ``rate`` in programs/s, ``horizon`` in seconds."""
-
-    load: str
-    system: str
-    rate: float
-    seed: int
-    horizon: float
-    summary: Mapping[str, Any]
-    folder: Path
-
-    def value(self, metric: str) -> float:
-        """A number of the summary by its flat name; NaN where it is missing."""
-        found = self.summary["metrics"].get(metric, {}).get("value")
-        return float("nan") if found is None else float(found)
+FEWEST_PROGRAMS = 30
+"""No rate is tried at which fewer are expected within the horizon."""
+SATURATION_TOLERANCE = 1.06
+GUESS = 0.5
+"""Programs/s at which a bisection starts where no saturation is stated at all."""
+Wanted = tuple[Load, str, float, int]
+"""(workload, system, programs/s, seed)."""
 
 
 @dataclass
@@ -57,6 +40,8 @@ class Study:
     knobs: Mapping[str, str] = field(default_factory=dict)
     points: list[Point] = field(default_factory=list)
     _deciding: dict[str, float] = field(default_factory=dict)
+    _settled: dict[tuple[str, str], Crossing] = field(default_factory=dict)
+    _saturation: dict[str, float] = field(default_factory=dict)
 
     # -- cells -----------------------------------------------------------------------
 
@@ -86,11 +71,17 @@ class Study:
     # -- rates -----------------------------------------------------------------------
 
     def saturation(self, load: Load) -> float:
-        """The rate at which the reference system saturates (programs/s), as the experiment states it.
+        """The rate at which the reference system saturates (programs/s): stated, else bisected."""
+        return self._stated(load) or self._saturation[load.name]
 
-        Under MODEL/GPU for a GPU that is not the experiment's, else under MODEL.
-        """
-        return load.saturation.get(f"{self.model}/{self.gpu}", load.saturation[self.model])
+    def _stated(self, load: Load) -> float | None:
+        """Under MODEL/GPU, or on the experiment's GPU under MODEL."""
+        own = load.saturation.get(self.model) if self.gpu == self.curves.gpu else None
+        return load.saturation.get(f"{self.model}/{self.gpu}", own)
+
+    @staticmethod
+    def _guess(load: Load) -> float:
+        return next(iter(load.saturation.values()), GUESS)
 
     def rates(self, load: Load, system: str) -> list[float]:
         """The swept rates of a system: multiples of its saturation, and the paper's ticks."""
@@ -113,36 +104,51 @@ class Study:
             "scan",
         )
 
+    def check(self) -> None:
+        """Raises BenchError for a GPU, model, knob or workload that does not exist, before anything runs."""
+        for load in self.loads():
+            for system in (*self.curves.systems, *self.curves.beside):
+                plan(replace(self.config(load, system, 1.0, FIRST_SEED, 1.0), horizon=None, n=1))
+
+    def calibrate(self) -> None:
+        """Bisect the reference's saturation where the experiment states none: another model or GPU."""
+        for load in self.loads():
+            if self._stated(load) is None:
+                config = self.config(load, self.curves.reference, GUESS, FIRST_SEED, self.scale.horizon)
+                found = saturation(config, self._guess(load), [FIRST_SEED], self.run, SATURATION_TOLERANCE)
+                self._saturation[load.name] = found.low
+
     def narrow(self) -> None:
         """Find what the scan left open, settle the deciding latency, then halve its brackets.
 
         An open end goes on beyond the swept rates only where no latency is crossed by both
         the subject and the reference yet, or at the deciding one.
         """
+        pair = (self.curves.subject, self.curves.reference)
         for number in range(self.scale.rounds):
             undecided = [load for load in self.loads() if not self._comparable(load)]
-            systems = (self.curves.subject, self.curves.reference)
-            wanted = [
-                w for load in undecided for s in systems for w in self._next(load, s, self.levels(load), 9.9)
-            ]
+            wanted = [w for load in undecided for s in pair for w in self._beyond(load, s)]
             if not self.cells(wanted, f"extend {number + 1}"):
                 break
         for number in range(self.scale.rounds):
-            wanted = []
-            for load in self.loads():
-                levels = self.levels(load) if self.scale.every_level else [self.deciding(load)]
-                for system in self.curves.systems:
-                    wanted += self._next(load, system, levels, self.scale.tolerance)
+            wanted = [w for load in self.loads() for s in self.curves.systems for w in self._between(load, s)]
             if not self.cells(wanted, f"narrow {number + 1}"):
                 return
 
-    def _next(
-        self, load: Load, system: str, levels: Sequence[float], tolerance: float
-    ) -> list[tuple[Load, str, float, int]]:
-        """Cells that narrow a system's crossings of ``levels``."""
+    def _beyond(self, load: Load, system: str) -> list[Wanted]:
+        """Cells above and below the swept rates, for levels that are not crossed."""
+        found = self.crossings(load, system).values()
+        return self._next(load, system, [c for c in found if not c.closed])
+
+    def _between(self, load: Load, system: str) -> list[Wanted]:
+        """Cells that narrow the deciding crossing, or every one."""
         found = self.crossings(load, system)
-        most = self.saturation(load) * load.most
-        rates = {next_rate(found[level], tolerance, most) for level in levels}
+        levels = self.levels(load) if self.scale.every_level else [self.deciding(load)]
+        return self._next(load, system, [found[level] for level in levels])
+
+    def _next(self, load: Load, system: str, found: Iterable[Crossing]) -> list[Wanted]:
+        least, most = FEWEST_PROGRAMS / self.scale.horizon, self.saturation(load) * load.most
+        rates = {next_rate(c, self.scale.tolerance, least, most) for c in found}
         return [(load, system, neat(rate), FIRST_SEED) for rate in sorted(r for r in rates if r is not None)]
 
     def _comparable(self, load: Load) -> list[float]:
@@ -153,18 +159,19 @@ class Study:
     def decide(self) -> None:
         """Every system at its own crossing of the deciding latency, on all seeds.
 
-        Those that only run beside the subject do so at its rate, on all seeds where a claim is about them.
+        At the subject's rate every system runs once more on the scan's seed (pictures show one
+        load), and those that only run beside it on all seeds where a claim is about them.
         """
-        wanted = []
+        wanted: list[Wanted] = []
         for load in self.loads():
-            latency = self.deciding(load)
+            at = self.deciding_rate(load)
             for system in self.curves.systems:
-                rate = neat(self.crossings(load, system)[latency].rate)
-                wanted += [(load, system, rate, seed) for seed in self.seeds(self.scale.seeds)]
-            rate = self.deciding_rate(load)
+                own = neat(self.settled(load, system).rate)
+                wanted += [(load, system, own, seed) for seed in self.seeds(self.scale.seeds)]
+                wanted.append((load, system, at, FIRST_SEED))
             for system in self.curves.beside:
                 seeds = self.scale.seeds if self._claimed(load, system) else self.scale.scan_seeds
-                wanted += [(load, system, rate, seed) for seed in self.seeds(seeds)]
+                wanted += [(load, system, at, seed) for seed in self.seeds(seeds)]
         self.cells(wanted, "decide")
 
     def _claimed(self, load: Load, system: str) -> bool:
@@ -174,8 +181,8 @@ class Study:
     # -- readings --------------------------------------------------------------------
 
     def loads(self) -> list[Load]:
-        """The workloads this scale runs and this model has rates for."""
-        return [w for w in self.curves.loads(self.scale) if self.model in w.saturation]
+        """The workloads this scale runs."""
+        return self.curves.loads(self.scale)
 
     @staticmethod
     def seeds(count: int) -> range:
@@ -212,34 +219,44 @@ class Study:
             self._deciding[load.name] = max(choice, key=lambda x: subject[x].rate / reference[x].rate)
         return self._deciding[load.name]
 
+    def settled(self, load: Load, system: str) -> Crossing:
+        """Where a system crosses the deciding latency, as the scan's seed said before the deciding runs.
+
+        Settled once: the deciding points must not move the rate they were run at.
+        """
+        key = (load.name, system)
+        if key not in self._settled:
+            self._settled[key] = self.crossings(load, system)[self.deciding(load)]
+        return self._settled[key]
+
     def deciding_rate(self, load: Load) -> float:
         """Where the subject reaches the deciding latency on the scan's seed (programs/s)."""
-        return neat(self.crossings(load, self.curves.subject)[self.deciding(load)].rate)
+        return neat(self.settled(load, self.curves.subject).rate)
 
-    def rates_by_seed(self, load: Load, system: str, latency: float) -> dict[int, float]:
-        """{seed: rate at which the latency is reached}, from the deciding point of each seed."""
-        found = self.crossings(load, system)[latency]
-        rates: dict[int, list[tuple[float, float]]] = {}
-        for p in self.points:
-            if p.load == load.name and p.system == system:
-                rates.setdefault(p.seed, []).append((p.rate, p.value(self.curves.metric)))
+    def rates_by_seed(self, load: Load, system: str) -> dict[int, float]:
+        """{seed: rate at which the deciding latency is reached}, from the seed's deciding point."""
+        found, latency = self.settled(load, system), self.deciding(load)
+        rate = neat(found.rate)
         return {
-            seed: rate_of_seed(*_nearest(pairs, found.rate)[::-1], latency, found)
-            for seed, pairs in rates.items()
+            p.seed: rate_of_seed(p.value(self.curves.metric), rate, latency, found)
+            for p in self.points
+            if (p.load, p.system, p.rate) == (load.name, system, rate)
         }
 
     # -- beside the main question ------------------------------------------------------
 
     def horizons(self) -> list[Point]:
-        """One overloaded rate per workload with shorter and longer arrivals, scan seeds."""
-        wanted = [
-            (load, system, neat(self.saturation(load) * max(self.scale.multiples[:-1])), horizon)
+        """One overloaded rate per workload with shorter and longer arrivals, scan seeds; not of the systems
+        that saturate much earlier."""
+        wanted: list[tuple[Load, str, float, int, float, Mapping[str, str]]] = [
+            (load, system, neat(self.saturation(load) * self.scale.multiples[-2]), seed, horizon, {})
+            for seed in self.seeds(self.scale.scan_seeds)
             for load in self.loads()
             for horizon in self.scale.horizons
             for system in self.curves.systems
             if not load.slow.get(system)
         ]
-        return self._beside([(load, s, r, FIRST_SEED, h, {}) for load, s, r, h in wanted], "horizons")
+        return self._beside(wanted, "horizons")
 
     def sensitivity(self) -> list[tuple[Variation, Point]]:
         """Each variation at the deciding rate of its system, at the scale's sensitivity horizon."""
@@ -248,10 +265,9 @@ class Study:
         wanted, which = [], []
         chosen = self.scale.sensitivity_workloads
         for load in (w for w in self.loads() if not chosen or w.name in chosen):
-            latency = self.deciding(load)
             for variation in self.curves.sensitivity:
                 for system in variation.systems:
-                    rate = neat(self.crossings(load, system)[latency].rate)
+                    rate = neat(self.settled(load, system).rate)
                     for seed in self.seeds(self.scale.sensitivity_seeds):
                         cell = (load, system, rate, seed, self.scale.sensitivity_horizon, variation.knobs)
                         wanted.append(cell)
@@ -276,12 +292,3 @@ def wanted_key(wanted: tuple[Load, str, float, int]) -> tuple[str, str, float, i
     """A wanted cell by the load's name."""
     load, system, rate, seed = wanted
     return load.name, system, rate, seed
-
-
-def neat(rate: float) -> float:
-    """Four digits: the same point has the same address whichever way it was computed."""
-    return float(f"{rate:.4g}")
-
-
-def _nearest(pairs: Sequence[tuple[float, float]], rate: float) -> tuple[float, float]:
-    return min(pairs, key=lambda pair: abs(pair[0] / rate - 1.0))

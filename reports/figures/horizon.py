@@ -94,7 +94,8 @@ FIGURE = Figure(
     needs=("horizons",),
     caption="Mean latency of the baseline over the system's, paired over seeds (geometric mean, 95 % t "
     "interval of the log ratio); above 1 the system is faster. Past saturation the ratio depends on how long "
-    "programs keep arriving: such a ratio says nothing without its H.",
+    "programs keep arriving: such a ratio says nothing without its H. One seed has no interval: "
+    "exploratory.",
     tabulate=tabulate,
     paint=paint,
     lacks=lacks,

@@ -34,10 +34,10 @@ FIGURE = Figure(
     needs=("points",),
     uses=("claims", "paper_axes"),
     caption="Program response time over its output tokens, the mean over all programs that arrive in [0, H], "
-    "drained. Lines are means over seeds, bars 95 % t intervals over seeds. Hollow: the load is not shown to "
-    "be sustained in at least half of the seeds, so the value depends on H. An arrow: beyond the axis, its "
+    "drained. Lines are means over seeds, bars 95 % t intervals over seeds. Hollow: not shown to be "
+    "sustained in more than half of the seeds, so the value depends on H. An arrow: beyond the axis, its "
     "value is in the CSV. Below a panel: what is claimed and what was got here with its interval, then the "
-    "verdicts transient | sustained (✓ reproduced, ~ partly, ✗ not reproduced).",
+    "verdicts transient | sustained (✓ reproduced, ~ partly, ✗ not reproduced; in brackets: few seeds).",
     tabulate=tabulate,
     paint=paint,
     lacks=lambda data: curves.one_rate(data["points"]),

@@ -29,6 +29,20 @@ def steep(capacity: dict[str, float], noise: float = 0.0) -> Latency:
     return latency
 
 
+def queueing(capacity: dict[str, float], noise: float) -> Latency:
+    """A convex curve, as an M/M/1 queue's at a fixed horizon: .1 s/token idle, steeper and steeper,
+    with luck of the seed (common) and of every run (its own)."""
+
+    def latency(system: str, workload: str, rate: float, seed: int) -> float:
+        load = rate / capacity[system]
+        value = 0.1 / (1 - load) if load < 0.8 else 0.5 + 5.0 * (load - 0.8)
+        luck = zlib.crc32(f"{workload}{seed}".encode()) / 2**32 - 0.5
+        own = zlib.crc32(f"{system}{workload}{rate:.9g}{seed}".encode()) / 2**32 - 0.5
+        return value * math.exp(3.46 * noise * (luck + own))  # a uniform's sd is 1 / 3.46
+
+    return latency
+
+
 class Formula:
     """Answers cells at once; ``asked`` are the configurations in order."""
 
@@ -56,10 +70,15 @@ class Formula:
 
 
 def study(
-    run: Formula, *, claims: Sequence[Claim] = (), sensitivity: Sequence[Variation] = (), **scale: Any
+    run: Formula,
+    *,
+    workload: str = "chatbot:paper",
+    claims: Sequence[Claim] = (),
+    sensitivity: Sequence[Variation] = (),
+    **scale: Any,
 ) -> Study:
     """One workload, "chat", whose reference saturates at 1 program/s; base, opt and new are served."""
-    load = Load("chat", "chatbot:paper", "Chat", {"m": 1.0}, {"base": 0.25})
+    load = Load("chat", workload, "Chat", {"m": 1.0}, {"base": 0.25})
     given: dict[str, Any] = {
         "cost": "none", "horizon": 100.0, "models": ("m",), "multiples": (0.5, 0.8, 1.0, 1.4, 2.0)
     }  # fmt: skip

@@ -58,7 +58,7 @@ def test_page_pictures_and_tables_are_there(whole):
     assert "<script" not in page
     assert not [word for word in ('src="http', 'href="http', "@import") if word in page]
     names = {Path(f).stem for f in facts["files"]}
-    assert names >= {"latency_curves", "tail_curves", "sensitivity", "horizon", "equal_latency", "time_split"}
+    assert names >= {"latency_curves", "sensitivity", "horizon", "equal_latency", "time_split"}
     for name in names:
         assert {p.suffix for p in (out / FOLDER / "figures").glob(f"{name}.*")} == {".png", ".svg", ".csv"}
 

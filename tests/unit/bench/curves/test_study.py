@@ -5,7 +5,7 @@ import pytest
 
 from bench.curves.judge import bracket, judge
 from bench.curves.spec import Claim, Variation
-from tests.unit.bench.curves.planted import Formula, complete, steep, study
+from tests.unit.bench.curves.planted import Formula, complete, queueing, steep, study
 
 CAPACITY = {"base": 0.2, "opt": 1.0, "new": 1.5, "bound": 1.6, "new/other": 1.5}
 
@@ -33,7 +33,12 @@ def test_another_gpu_may_have_its_own_saturation():
     load = replace(made.loads()[0], saturation={"m": 1.0, "m/h100": 3.0})
     assert made.saturation(load) == 1.0
     assert replace(made, gpu="h100").saturation(load) == 3.0
-    assert replace(made, gpu="h200").saturation(load) == 1.0
+
+
+def test_what_is_not_stated_is_bisected():
+    made = replace(study(formula()), gpu="h200")
+    made.calibrate()
+    assert made.saturation(made.loads()[0]) == pytest.approx(0.9, rel=0.06)
 
 
 def test_brackets_are_narrowed_and_no_cell_is_asked_twice():
@@ -82,6 +87,43 @@ def test_levels_relative_to_an_idle_reference_are_compared_too():
     load = made.loads()[0]
     idle = made.curve(load, "opt", made.curves.metric)[0.5]
     assert made.levels(load) == [pytest.approx(4 * idle, rel=1e-3), 0.2, 0.3]
+
+
+def test_a_slow_system_above_the_level_everywhere_gives_a_lower_bound():
+    capacity = {**CAPACITY, "base": 1e-4}
+    (row,) = judge(complete(formula(capacity=capacity), claims=[claim(8.0, base="base")]))
+    assert row["high"] == math.inf
+    assert row["low"] > 3.0  # the base crosses below its lowest rate, .3 programs/s at the fewest
+    (row,) = judge(complete(formula(capacity=capacity), claims=[claim(0.1, base="base")]))
+    assert row["transient"].endswith("not reproduced")
+
+
+def test_the_deciding_rate_does_not_move_with_the_deciding_runs():
+    claims = [claim(1.0, kind="faster", better="bound", base="new")]
+    for noise in (0.02, 0.1):
+        made = study(Formula(queueing(CAPACITY, noise), lambda *_: True), claims=claims)
+        made.scan()
+        made.narrow()
+        before = made.deciding_rate(made.loads()[0])
+        made.decide()
+        assert made.deciding_rate(made.loads()[0]) == before
+        (row,) = judge(made)
+        assert row["seeds"] == 8
+
+
+def test_intervals_cover_the_planted_ratio_on_a_rough_convex_curve():
+    covered = 0
+    for i in range(60):
+        run = Formula(queueing({**CAPACITY, "new": 1.3, "opt": 1.0}, 0.1), lambda *_: True)
+        (row,) = judge(complete(run, workload=f"w{i}", claims=[claim(1.3)]))
+        covered += row["low"] <= 1.3 <= row["high"]
+    assert covered >= 51  # 85 %: the scan's one curve sets slope and rate
+
+
+def test_a_range_must_hold_in_each_workload():
+    ranged = claim(1.2, expected_high=2.0)
+    assert not ranged.everywhere  # one workload
+    assert replace(ranged, workloads=("chat", "other")).everywhere
 
 
 def test_few_seeds_give_no_verdict():
