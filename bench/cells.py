@@ -15,7 +15,7 @@ from bench.files import DiskFull, Taken
 from bench.foreign import in_a_line
 from bench.offline import Ledger, Offline
 from bench.plan import FEW, Plan, plan
-from bench.run import Interrupted, Progress, RunResult, execute, finished
+from bench.run import Interrupted, Progress, RunResult, complete, execute
 
 EVERY = 0.25
 """Seconds between two words on how far a cell is."""
@@ -120,7 +120,7 @@ class Cells:
 
 def _there(made: Plan) -> bool:
     try:
-        finished(made.folder)
+        complete(made.folder)
     except MissingError:
         return False
     return True

@@ -240,6 +240,11 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
         yield name, text[:_DIGITS] if _HASH.fullmatch(text) else text
 
 
+def _link(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """The PCIe link; whether transfers are batched is the system's choice."""
+    return {k: v for k, v in identity["transfer"].items() if k != "batched"}
+
+
 def refused(base: Group, new: Group, pairs: Sequence[int]) -> dict[str, str]:
     """Why the two cannot be compared: ``workload`` and ``engine`` -> what differs. Empty if they can.
 
@@ -257,7 +262,7 @@ def refused(base: Group, new: Group, pairs: Sequence[int]) -> dict[str, str]:
         found["workload"] = (
             f"the programs of seed {spans(other)} are others, though drawn from the same workload"
         )
-    moved = before.get("transfer") and after.get("transfer") and before["transfer"] != after["transfer"]
+    moved = before.get("transfer") and after.get("transfer") and _link(before) != _link(after)
     if _kind(a) != _kind(b) or moved or any(before.get(k) != after.get(k) for k in ENGINE):
         what = _told(between, (*ENGINE, "transfer"))
         found["engine"] = f"BASE {a.summary['badge']}\n  NEW  {b.summary['badge']}\n  {what}"
@@ -269,9 +274,14 @@ def _kind(cell: Cell) -> str:
     return str(cell.summary["badge"]).partition(" ")[0]
 
 
+MOST_TOLD = 6
+"""Differences that a refusal lists."""
+
+
 def _told(between: Mapping[str, tuple[str, str]], names: Sequence[str]) -> str:
-    mine = {k: v for k, v in between.items() if k.partition(".")[0] in names}
-    return ", ".join(f"{k}: {a} -> {b}" for k, (a, b) in mine.items())
+    mine = [f"{k}: {a} -> {b}" for k, (a, b) in between.items() if k.partition(".")[0] in names]
+    more = [f"and {len(mine) - MOST_TOLD} more"] if len(mine) > MOST_TOLD else []
+    return ", ".join(mine[:MOST_TOLD] + more)
 
 
 def spans(seeds: Mapping[int, Any] | Sequence[int]) -> str:

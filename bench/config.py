@@ -124,7 +124,7 @@ def _check(config: RunConfig) -> None:
     if config.on_overflow not in (None, *OVERFLOW):
         raise unknown("--on-overflow rule", str(config.on_overflow), OVERFLOW)
     config.limits()
-    config.factors()
+    _check_factors(config)
     config.records_decisions()
 
 
@@ -140,6 +140,14 @@ def _check_horizon(config: RunConfig) -> None:
         parse(arrivals)
     except WorkloadError as error:
         raise UsageError(str(error)) from None
+
+
+def _check_factors(config: RunConfig) -> None:
+    parts = [name for name in FACTORS if name.startswith("latency.")]
+    for name in config.knobs:
+        if name.startswith("latency.") and name not in parts:
+            raise unknown("knob", name, parts)
+    config.factors()
 
 
 def _factor(name: str, text: str) -> float:

@@ -99,12 +99,19 @@ def _there(folder: Path, plan: Plan) -> RunResult | None:
     None if there is none that can be read: such a cell is run again.
     """
     try:
-        result = finished(folder)
+        result = complete(folder)
     except MissingError:
         return None
     notes = ["already there (--force runs it again)", result.summary.get("note")]
     result.summary.update(system=plan.config.system, note="; ".join(str(n) for n in notes if n))
     return result
+
+
+def complete(folder: Path) -> RunResult:
+    """As ``finished``, and with all its tables: a result that need not be made again. Raises MissingError."""
+    if lost := [name for name in TABLES if not (folder / f"{name}.parquet").is_file()]:
+        raise MissingError(f"{folder} lacks its table {lost[0]}")
+    return finished(folder)
 
 
 def finished(folder: Path) -> RunResult:

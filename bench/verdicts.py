@@ -72,7 +72,10 @@ class Question:
             raise UsageError(f"--threshold is a share from 0 to 1 (0.05 is 5 %), got {self.threshold:g}")
         for name in self.gates:
             if better(name) == 0:
-                raise UsageError(f"--gate {name}: neither more nor less of it is better, so it cannot decide")
+                raise UsageError(
+                    f"--gate {name}: no metric of docs/metrics.md, or one of which neither more nor less is "
+                    "better, so it cannot decide"
+                )
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ def render(found: Mapping[str, Any]) -> RenderableType:
             f"{found['programs']:,} programs, {found['calls']:,} calls, {found['computed_s']:.0f} s"
         ),
         Text(f"report      {found['report']}"),
+        Text(f"repeat      {found['repeat']}"),
         Text(f"figures     {len(found['files']) // 3} as PNG, SVG and CSV in {found['files'][0].parent}"),
     ]
     return Group(*parts)

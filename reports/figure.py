@@ -99,7 +99,8 @@ def badge(data: Data) -> str:
             if kinds:
                 simulated = all(k.startswith(theme.SIMULATED) for k in kinds)
                 word = theme.SIMULATED if simulated else "simulated and measured mixed"
-                return f"{word}, {len(kinds)} set-ups: " + "; ".join(kinds)
+                first, *_ = (kind.removeprefix(f"{theme.SIMULATED} ") for kind in kinds)
+                return f"{word}, {len(kinds)} set-ups (all of them under Provenance), the first: {first}"
     return UNMARKED
 
 

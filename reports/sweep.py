@@ -23,7 +23,7 @@ _ESTIMATES = (
     ("s/token\nmean of ratios", "program.s_per_token.mean_of_ratios"),
     ("\nratio of means", "program.s_per_token.ratio_of_means"),
     ("response\np95, s", "program.response.p95"),
-    ("output\ntok/s", "measured.output_tokens_per_s"),
+    ("output tok/s\nin [.2 H, H]", "measured.output_tokens_per_s"),
 )
 
 

@@ -106,11 +106,15 @@ def emit_json(data: Any) -> None:
 
 
 def page(renderable: Any) -> None:
-    """A rich page on stdout; 100 columns where there is no terminal."""
+    """A rich page on stdout; 110 columns where there is no terminal."""
     from rich.console import Console
 
+    class Page(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich itself would end the process as if something had failed
+
     terminal = sys.stdout.isatty()
-    Console(width=None if terminal else 110, highlight=False, soft_wrap=False).print(renderable)
+    Page(width=None if terminal else 110, highlight=False, soft_wrap=False).print(renderable)
 
 
 PATIENCE = 5.0

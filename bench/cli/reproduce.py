@@ -87,7 +87,8 @@ def _curves(
     computed = time.monotonic() - began
     folder = report or options.out / options.folder(name)
     files = write(outcome, folder, command_line(options.words(name)))
-    found = facts(outcome, files) | {"computed_s": round(computed, 1)}
+    repeat = command_line(options.words(name))
+    found = facts(outcome, files) | {"computed_s": round(computed, 1), "repeat": repeat}
     if as_json:
         emit_json(found)
         return

@@ -48,7 +48,8 @@ def run(
         list[str] | None,
         Option(
             metavar="SLOT.NAME=VALUE",
-            help="scheduler.beta=3, engine.max_num_seqs=64, engine.kv_blocks=9000, ... (repeatable).",
+            help="scheduler.beta=3, engine.max_num_seqs=64, engine.kv_scale=.5, engine.preemption=swap, "
+            "latency.prefill=1.1 (decode, overhead), ... (repeatable).",
         ),
     ] = None,
     param: Params = None,

@@ -165,12 +165,15 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Turn a trace into a generator (``--workload fitted:FILE.toml``), and say how well it matches."""
+    from bench.errors import UsageError
     from bench.files import unwritten
     from bench.fit import fit as fit_of
     from bench.fit import toml
     from bench.fit_report import report
     from bench.trace_convert import check_free
 
+    if output.suffix != ".toml":
+        raise UsageError(f"{output}: a workload is read from a .toml file; give the output that ending")
     check_free(output, force)
     programs = _programs(source, n, seed, param, on_overflow, _trace_options(strict, cap_idle, scale_rate))
     with _foreign(source):

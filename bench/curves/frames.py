@@ -51,7 +51,7 @@ def frames(studies: Sequence[Study]) -> dict[str, pd.DataFrame]:
     rows = pd.DataFrame([point(cell, names) for cell in cells.values()])
     logs = Logs(names)
     for study in studies:
-        for p in deciding(study):
+        for p in overloaded(study):
             logs.add(cells[str(p.summary["cell"])])
     return {
         "points": _multiples(rows, studies),
@@ -67,9 +67,9 @@ def frames(studies: Sequence[Study]) -> dict[str, pd.DataFrame]:
     }
 
 
-def deciding(study: Study) -> list[Point]:
-    """Every system at the subject's deciding rate, on the scan's seed: one load, so that they compare."""
-    rates = {load.name: study.deciding_rate(load) for load in study.loads()}
+def overloaded(study: Study) -> list[Point]:
+    """The systems that were swept there, at one load beyond saturation, on the scan's seed."""
+    rates = {load.name: study.overload(load) for load in study.loads()}
     return [p for p in study.points if p.seed == FIRST_SEED and p.rate == rates[p.load]]
 
 

@@ -121,13 +121,12 @@ class Study:
     def narrow(self) -> None:
         """Find what the scan left open, settle the deciding latency, then halve its brackets.
 
-        An open end goes on beyond the swept rates only where no latency is crossed by both
-        the subject and the reference yet, or at the deciding one.
+        Subject and reference go on beyond the swept rates, to the most a workload allows, until
+        every latency is crossed: "up to" is about all of them.
         """
         pair = (self.curves.subject, self.curves.reference)
         for number in range(self.scale.rounds):
-            undecided = [load for load in self.loads() if not self._comparable(load)]
-            wanted = [w for load in undecided for s in pair for w in self._beyond(load, s)]
+            wanted = [w for load in self.loads() for s in pair for w in self._beyond(load, s)]
             if not self.cells(wanted, f"extend {number + 1}"):
                 break
         for number in range(self.scale.rounds):
@@ -159,8 +158,8 @@ class Study:
     def decide(self) -> None:
         """Every system at its own crossing of the deciding latency, on all seeds.
 
-        At the subject's rate every system runs once more on the scan's seed (pictures show one
-        load), and those that only run beside it on all seeds where a claim is about them.
+        Those that only run beside the subject do so at its rate, on all seeds where a claim is
+        about them.
         """
         wanted: list[Wanted] = []
         for load in self.loads():
@@ -168,7 +167,6 @@ class Study:
             for system in self.curves.systems:
                 own = neat(self.settled(load, system).rate)
                 wanted += [(load, system, own, seed) for seed in self.seeds(self.scale.seeds)]
-                wanted.append((load, system, at, FIRST_SEED))
             for system in self.curves.beside:
                 seeds = self.scale.seeds if self._claimed(load, system) else self.scale.scan_seeds
                 wanted += [(load, system, at, seed) for seed in self.seeds(seeds)]
@@ -219,6 +217,10 @@ class Study:
             self._deciding[load.name] = max(choice, key=lambda x: subject[x].rate / reference[x].rate)
         return self._deciding[load.name]
 
+    def overload(self, load: Load) -> float:
+        """The swept rate a little beyond the saturation (programs/s): pictures of one load show it."""
+        return neat(self.saturation(load) * self.scale.multiples[-2])
+
     def settled(self, load: Load, system: str) -> Crossing:
         """Where a system crosses the deciding latency, as the scan's seed said before the deciding runs.
 
@@ -249,7 +251,7 @@ class Study:
         """One overloaded rate per workload with shorter and longer arrivals, scan seeds; not of the systems
         that saturate much earlier."""
         wanted: list[tuple[Load, str, float, int, float, Mapping[str, str]]] = [
-            (load, system, neat(self.saturation(load) * self.scale.multiples[-2]), seed, horizon, {})
+            (load, system, self.overload(load), seed, horizon, {})
             for seed in self.seeds(self.scale.scan_seeds)
             for load in self.loads()
             for horizon in self.scale.horizons

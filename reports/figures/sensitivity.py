@@ -35,7 +35,7 @@ def tabulate(data: Data) -> pd.DataFrame:
         rows.append([*values, bool(part.default.iloc[0]), ratio, low, high, len(part)])
     columns = ["workload", "knob", "value", "default", "ratio", "low", "high", "seeds"]
     table = pd.DataFrame(rows, columns=columns)
-    table = table[np.isfinite(table.ratio.astype(float))]
+    table = table[np.isfinite(table.ratio.astype(float)) & ((table.knob != table["value"]) | ~table.default)]
     effect = np.log(table.ratio.astype(float)).abs().groupby([table.workload, table.knob]).transform("max")
     order = {w: i for i, w in enumerate(distinct(table, "workload"))}
     table = table.assign(effect=effect, place=table.workload.map(order))
