@@ -261,7 +261,7 @@ class Study:
         return self._beside(wanted, "horizons")
 
     def sensitivity(self) -> list[tuple[Variation, Point]]:
-        """Each variation at the deciding rate of its system, at the scale's sensitivity horizon."""
+        """Each variation at the highest swept rate, where calls wait, at the scale's sensitivity horizon."""
         if not self.scale.sensitivity_horizon:
             return []
         wanted, which = [], []
@@ -269,7 +269,7 @@ class Study:
         for load in (w for w in self.loads() if not chosen or w.name in chosen):
             for variation in self.curves.sensitivity:
                 for system in variation.systems:
-                    rate = neat(self.settled(load, system).rate)
+                    rate = neat(self.saturation(load) * self.scale.multiples[-1])
                     for seed in self.seeds(self.scale.sensitivity_seeds):
                         cell = (load, system, rate, seed, self.scale.sensitivity_horizon, variation.knobs)
                         wanted.append(cell)
