@@ -96,7 +96,8 @@ def test_the_files_of_the_readme_keep_the_contracts(copy: Path) -> None:
     shutil.copytree(ROOT / "tests" / "contract", copy / "tests" / "contract", dirs_exist_ok=True)
     for helper in (ROOT / "tests").glob("*.py"):
         shutil.copy(helper, copy / "tests")
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "tests/contract"]
+    contracts = [f"tests/contract/test_{name}_contract.py" for name in ("policies", "workloads")]
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *contracts]
     done = subprocess.run(
         [*command, "-k", "plan-then-act or shortest-prompt"],
         cwd=copy,
