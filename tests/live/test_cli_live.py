@@ -1,4 +1,7 @@
-"""`bench run --engine vllm-virtual`, as in the README: the same result hash as on the simulated engine."""
+"""`bench run --engine vllm-virtual`, as in the README: the same result hash as on the simulated engine.
+
+Where calls are preempted, by recompute: vLLM V1 has no swap, and its fallback is another run.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,8 @@ def result_hash(folder: Path, engine: str, *words: str) -> str:
     [
         ("--system", "atlas", "--workload", "mcts", "-n", "1", "--rate", "0.5"),
         ("--system", "plas", "--workload", "chatbot", "-n", "12", "--knob", "engine.kv_blocks=600",
-         "-p", "token_scale=1/4", "--rate", "5", "--knob", "engine.max_num_seqs=4"),
+         "-p", "token_scale=1/4", "--rate", "5", "--knob", "engine.max_num_seqs=4",
+         "--knob", "engine.preemption=recompute"),
         ("--system", "mlfq", "--workload", "chatbot", "-n", "9", "-p", "token_scale=1/4",
          "--concurrency", "5"),
     ],
