@@ -28,9 +28,9 @@ def finish(process, timeout=60):
     return process.returncode, stdout, stderr
 
 
-def interrupt_mid_run(out, how):
+def interrupt_mid_run(out, how, words=RUN):
     """Start a run and send it a signal once its tables are being written."""
-    process = start(RUN, out)
+    process = start(words, out)
     deadline = time.monotonic() + 30
     while not list(out.glob("*/*.parquet.part")):
         assert process.poll() is None, finish(process)
@@ -62,7 +62,8 @@ def test_a_killed_run_is_run_again_with_the_same_hash(tmp_path, reference):
 
 
 def test_ctrl_c_exits_130_and_says_how_to_go_on(tmp_path):
-    code, _, stderr = interrupt_mid_run(tmp_path, signal.SIGINT)
+    long = ["300" if word == "25" else word for word in RUN]  # not over before the signal comes
+    code, _, stderr = interrupt_mid_run(tmp_path, signal.SIGINT, long)
     assert code == 130
     assert "the same command goes on" in stderr
     assert "Traceback" not in stderr
