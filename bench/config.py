@@ -19,6 +19,8 @@ DECISIONS = "engine.record_decisions"
 """Knob: whether the log has a row per decision; false saves 13-20 % of a run's time, a third of its disk."""
 FACTORS = ("latency.prefill", "latency.decode", "latency.overhead", "engine.kv_scale")
 """Factors on parts of a step's time (docs/latency.md), and on the KV blocks: knobs, too."""
+CALIBRATION = "latency.calibration"
+"""Knob: a shipped calibration or a file of ``bench calibrate``, which corrects step times."""
 MOST = {"n": 10_000_000, "replicas": 1_024}
 """More than this is refused: a slip of the hand, or more than memory holds."""
 MOST_SEEDS = 10_000
@@ -77,9 +79,13 @@ class RunConfig:
             raise UsageError(f"{DECISIONS} must be true or false, got {text!r}")
         return text == "true"
 
+    def calibration(self) -> str | None:
+        """Name or file of the calibration, None if there is none."""
+        return self.knobs.get(CALIBRATION)
+
     def policy_knobs(self) -> dict[str, str]:
         """The knobs that are the system's."""
-        ours = {DECISIONS, *FACTORS, *(f"engine.{name}" for name in LIMITS)}
+        ours = {DECISIONS, CALIBRATION, *FACTORS, *(f"engine.{name}" for name in LIMITS)}
         return {k: v for k, v in self.knobs.items() if k not in ours}
 
     def words(self, seeds: int = 1) -> list[str]:
@@ -143,7 +149,7 @@ def _check_horizon(config: RunConfig) -> None:
 
 
 def _check_factors(config: RunConfig) -> None:
-    parts = [name for name in FACTORS if name.startswith("latency.")]
+    parts = [*(name for name in FACTORS if name.startswith("latency.")), CALIBRATION]
     for name in config.knobs:
         if name.startswith("latency.") and name not in parts:
             raise unknown("knob", name, parts)

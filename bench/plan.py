@@ -22,6 +22,7 @@ from bench.serving import Serving, serving
 from bench.tables import FORMAT
 from bench.trace_options import split
 from systems.catalog import CatalogError, SystemSpec, load_system
+from systems.latency.calibration import load_calibration
 from systems.latency.catalog import UnknownTable, latency_for
 from systems.latency.scaled import ServedModel
 from vocabulary import BLOCK, EngineConfig
@@ -203,13 +204,22 @@ def plan(config: RunConfig) -> Plan:
         spec = _explained(
             lambda: load_system(config.system, config.scheduler, config.router, config.policy_knobs())
         )
-    latency = _explained(lambda: latency_for(config.model, config.gpu, _scales(config)))
+    latency = _latency(config)
     served = _explained(lambda: serving(config, spec, latency))
     room, hint = longest(served.engine), _kv_hint(served.engine)
     programs, times = arriving(config, room, hint)
     enough(programs, config, hint if exceeded(programs.skipped, room) else "")
     rate = None if config.concurrency is not None else _rate(config, programs)
     return Plan(config, programs, times, rate, spec, served, latency)
+
+
+def _latency(config: RunConfig) -> ServedModel:
+    name = config.calibration()
+    try:
+        calibration = None if name is None else _explained(lambda: load_calibration(name))
+    except OSError as error:
+        raise UsageError(f"cannot read calibration {name}: {error.strerror or error}") from None
+    return _explained(lambda: latency_for(config.model, config.gpu, _scales(config), calibration))
 
 
 def _explained(make: Callable[[], T]) -> T:

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from bench.cli import compare, ls, report, reproduce, run, show, sweep, trace, version
+from bench.cli import compare, fidelity, ls, report, reproduce, run, show, sweep, trace, version
 from bench.cli.common import stdout_is_full
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command("show")(show.show)
 app.command("reproduce")(reproduce.reproduce)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
+app.command("fidelity")(fidelity.fidelity)
 app.command("version")(version.version)
 app.add_typer(trace.app, name="trace")
 

@@ -1,3 +1,9 @@
+from systems.latency.calibration import (
+    Calibration,
+    HeldOut,
+    calibrations,
+    load_calibration,
+)
 from systems.latency.catalog import (
     UnknownTable,
     gpu_rows,
@@ -20,7 +26,9 @@ __all__ = [
     "FACTOR",
     "MEASURED",
     "SCALES",
+    "Calibration",
     "ConstantLatency",
+    "HeldOut",
     "RooflineLatency",
     "ScaledLatency",
     "ScaledModel",
@@ -28,11 +36,13 @@ __all__ = [
     "TableLatency",
     "Transfer",
     "UnknownTable",
+    "calibrations",
     "gpu_facts",
     "gpu_rows",
     "gpus",
     "host_blocks",
     "latency_for",
+    "load_calibration",
     "load_table",
     "model_and_tp",
     "model_facts",

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from systems.latency.calibration import CalibratedModel, Calibration, LinearModel
 from systems.latency.facts import (
     GpuFacts,
     ModelFacts,
@@ -59,18 +60,38 @@ def gpus() -> list[str]:
     return sorted(gpu_facts())
 
 
-def latency_for(model: str, gpu: str, scales: Mapping[str, float] | None = None) -> ServedModel:
+def latency_for(
+    model: str, gpu: str, scales: Mapping[str, float] | None = None, calibration: Calibration | None = None
+) -> ServedModel:
     """Step times of ``model`` ("llama-3.1-70b" or "llama-3.1-70b:tp4") on ``gpu`` ("a100").
 
-    ``scales``: factors on parts of a step, by the names of ``scaled.SCALES``.
+    ``scales``: factors on parts of a step, by the names of ``scaled.SCALES``, after ``calibration``.
     Raises UnknownTable for an unknown name, ValueError if the model cannot be split
     over so many GPUs or does not fit, or if a factor is none.
     """
+    base = _linear(calibration, model, gpu) or _uncalibrated(model, gpu)
+    if calibration is not None and calibration.kind == "scaled":
+        base = CalibratedModel(base, calibration)
+    return ScaledModel(base, scales) if scales else base
+
+
+def _linear(calibration: Calibration | None, model: str, gpu: str) -> ServedModel | None:
+    """A calibration that needs no table. Raises ValueError if it is of another model or GPU."""
+    if calibration is None or calibration.kind != "linear":
+        return None
+    if (model, gpu) != (calibration.model, calibration.gpu):
+        raise ValueError(
+            f"calibration {calibration.name} is of {calibration.model} on {calibration.gpu}: "
+            f"give --model {calibration.model} --gpu {calibration.gpu}"
+        )
+    return LinearModel(calibration)
+
+
+def _uncalibrated(model: str, gpu: str) -> ServedModel:
     facts, tp = model_and_tp(model)
     board = gpu_of(gpu)
     measured = (facts.name, tp, gpu) in _measured()
-    base: ServedModel = load_table(model, gpu) if measured else RooflineLatency(facts, board, tp)
-    return ScaledModel(base, scales) if scales else base
+    return load_table(model, gpu) if measured else RooflineLatency(facts, board, tp)
 
 
 def load_table(model: str, gpu: str) -> TableLatency:

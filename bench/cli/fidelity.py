@@ -1,0 +1,63 @@
+"""``bench fidelity``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bench.cli.common import Json, Out, emit_json, verb
+
+DATA = Path("..") / "shared" / "data"
+
+
+@verb
+def fidelity(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[PART]...", help="Parts by name or letter; default: all.")
+    ] = None,
+    data: Annotated[Path, typer.Option(metavar="FOLDER", help="Recordings of real engines.")] = DATA,
+    out: Out = Path("results"),
+    seed: Annotated[int, typer.Option(help="First seed.")] = 1,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="See that it works; nothing is written down.")
+    ] = False,
+    write: Annotated[
+        bool, typer.Option("--write/--no-write", help="Write docs/fidelity.md (of a checkout).")
+    ] = True,
+    as_json: Json = False,
+) -> None:
+    """Compare the simulator with real engines, part by part. Exit 3 if a bar is not met."""
+    from bench.errors import Exit, MissingError
+    from bench.fidelity.part import Options
+    from bench.fidelity.suite import choose, keep, run
+
+    options, found, missing = Options(data, out / "fidelity", seed, quick), [], []
+    for part in choose(names or []):
+        typer.echo(f"{part.name}: {part.title} ({part.cost})", err=True)
+        try:
+            one = run(part, options, lambda line: typer.echo(f"  {line}", err=True))
+        except MissingError as error:
+            missing.append(str(error))
+            typer.echo(f"left out: {error}", err=True)
+            continue
+        found.append(one)
+        if write and not quick:
+            keep(one)
+    _show(found, as_json)
+    if missing and (names or not found):
+        raise typer.Exit(int(Exit.MISSING))
+    if not all(bar["met"] for one in found for bar in one["bars"]):
+        raise typer.Exit(int(Exit.REGRESSION))
+
+
+def _show(found: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        emit_json(found)
+        return
+    for one in found:
+        for bar in one["bars"]:
+            got = "none" if bar["got"] is None else f"{bar['got']:.3g} {bar['unit']}"
+            word = "met" if bar["met"] else "NOT MET"
+            typer.echo(f"{one['name']}: {bar['what']}: {got} (at most {bar['most']:g} {bar['unit']}): {word}")

@@ -1,0 +1,48 @@
+"""docs/fidelity.md from the records of the suite's parts: a pure function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+HEAD = """# Why believe a simulation?
+
+<!-- written by `bench fidelity`: edit bench/fidelity/, not this file -->
+
+Every part below compares the harness with something real and says what was fitted, on what, and how far
+off the rest was. `bench fidelity` runs them all and writes this page; `bench fidelity b c` only those.
+Numbers behind each part: `docs/fidelity/*.json`.
+"""
+
+
+def page(records: Sequence[Mapping[str, Any]]) -> str:
+    """The whole page."""
+    chunks = [HEAD, _bars(records), *(_part(record) for record in records)]
+    return "\n".join(chunk.strip() + "\n" for chunk in chunks)
+
+
+def _bars(records: Sequence[Mapping[str, Any]]) -> str:
+    lines = ["| part | bar | at most | got | |", "|---|---|---:|---:|---|"]
+    for record in records:
+        for bar in record["bars"]:
+            most, got = (_number(bar[key], bar["unit"]) for key in ("most", "got"))
+            met = "met" if bar["met"] else "**not met**"
+            lines.append(f"| {record['name']} | {bar['what']} | {most} | {got} | {met} |")
+    return "\n".join(lines)
+
+
+def _number(value: float | None, unit: str) -> str:
+    if value is None:
+        return "none"
+    return f"{value:.3g} {unit}" if unit else f"{value:.3g}"
+
+
+def _part(record: Mapping[str, Any]) -> str:
+    return f"## {record['title']}\n\n{record['page'].strip()}\n\n{_made(record)}"
+
+
+def _made(record: Mapping[str, Any]) -> str:
+    commit = str(record["git"].get("commit", "unknown"))[:10]
+    dirty = " with uncommitted changes" if record["git"].get("dirty") else ""
+    facts = "; ".join(f"{name} {value}" for name, value in record["facts"].items())
+    return f"*Commit {commit}{dirty}, {record['hardware']['cpu']}; {facts}.*"

@@ -1,0 +1,219 @@
+"""What a recorded run of a real engine says about step times: a fit that runs can name.
+
+Two kinds. ``scaled`` corrects a table or roofline by two numbers, ``scale`` and ``extra_ms`` per step;
+``linear`` is a step model of its own, for an engine without a table (vLLM on a CPU, say).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from systems.latency.facts import nearest
+from systems.latency.scaled import ScaledLatency, ServedModel
+from vocabulary import INF, on_grid
+
+FORMAT = 1
+SHIPPED = Path(__file__).parent / "calibrations"
+TERMS = ("step", "token", "row", "context", "pair")
+"""Terms of a linear step: 1, tokens in the step, calls in it, tokens of context its decoding calls
+read, and (query, key) pairs of its prefills; a coefficient is in ms per unit."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """An error on data that the fit has not seen.
+
+    ``metric``: TTFT, TPOT, E2E; ``statistic``: mean or median of the absolute relative errors, or the
+    error of means; ``error``: a fraction, over ``n`` rows."""
+
+    metric: str
+    statistic: str
+    error: float
+    n: int
+    where: str = ""
+
+    def __str__(self) -> str:
+        where = f", {self.where}" if self.where else ""
+        return f"{self.metric} {self.error:.1%} {self.statistic} (n={self.n}{where})"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A fit, how good it is on data it has not seen, and where it comes from.
+
+    ``model`` and ``gpu`` say what it may be used for, as ``--model`` and ``--gpu`` name them.
+    ``kv_blocks``, ``max_model_len``: only of a linear one, which has no table to take them from.
+    ``source``: file, sha256, engine and version, rows, part fitted on, command.
+    Raises ValueError for numbers that no step time can have.
+    """
+
+    name: str
+    kind: str
+    model: str
+    gpu: str
+    scale: float = 1.0
+    extra_ms: float = 0.0
+    coefficients: Mapping[str, float] = field(default_factory=dict)
+    kv_blocks: int = 0
+    max_model_len: int = 0
+    held_out: tuple[HeldOut, ...] = ()
+    source: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("scaled", "linear"):
+            raise ValueError(f"kind must be scaled or linear, got {self.kind!r}")
+        if self.kind == "scaled" and not (0.0 < self.scale < INF and 0.0 <= self.extra_ms < INF):
+            raise ValueError(f"need scale > 0 and extra_ms >= 0, got {self.scale!r} and {self.extra_ms!r}")
+        if self.kind == "linear":
+            self._check_linear()
+
+    def _check_linear(self) -> None:
+        unknown = sorted(set(self.coefficients) - set(TERMS))
+        if unknown:
+            raise ValueError(f"coefficients: no term {unknown[0]!r}; there are: {', '.join(TERMS)}")
+        if not all(0.0 <= value < INF for value in self.coefficients.values()) or not any(
+            self.coefficients.get(term, 0.0) > 0.0 for term in ("step", "token", "row")
+        ):
+            raise ValueError("coefficients must not be negative, and one of step, token, row above 0")
+        if self.kv_blocks < 1 or self.max_model_len < 1:
+            raise ValueError("a linear calibration needs kv_blocks and max_model_len")
+
+    @property
+    def digest(self) -> str:
+        """Of the numbers that decide a step time (hex)."""
+        text = json.dumps([self.kind, self.scale, self.extra_ms, sorted(self.coefficients.items())])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def describe(self) -> str:
+        """Name, numbers and held-out error in one line."""
+        fit = (
+            f"scale {self.scale:.4g}, {self.extra_ms:+.3g} ms per step"
+            if self.kind == "scaled"
+            else "linear steps"
+        )
+        errors = "; ".join(map(str, self.held_out)) or "no held-out error"
+        return f"calibration {self.name} ({fit}; held out: {errors})"
+
+    def as_json(self) -> str:
+        """What a calibration file holds."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
+
+
+def load_calibration(name: str) -> Calibration:
+    """A shipped calibration by its name, or one in a JSON file (a name with / or .json).
+
+    Raises OSError, or ValueError naming the file and the field.
+    """
+    path = Path(name)
+    if "/" not in name and path.suffix != ".json":
+        path = SHIPPED / f"{name}.json"
+        if not path.is_file():
+            raise ValueError(
+                f"no calibration {name!r}, {nearest(name, calibrations())}; or give a .json file"
+            )
+    try:
+        return parse(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def calibrations() -> list[str]:
+    """Names of the shipped calibrations."""
+    return sorted(path.stem for path in SHIPPED.glob("*.json"))
+
+
+def parse(data: Any) -> Calibration:
+    """A calibration from parsed JSON. Raises ValueError naming the field."""
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise ValueError(f"no calibration of format {FORMAT}")
+    fields = {k: v for k, v in data.items() if k != "format"}
+    unknown = sorted(set(fields) - set(Calibration.__dataclass_fields__))
+    if unknown:
+        raise ValueError(f"field {unknown[0]!r} is unknown")
+    fields["held_out"] = tuple(HeldOut(**row) for row in fields.get("held_out", ()))
+    return Calibration(**fields)
+
+
+class LinearLatency:
+    """Step times in ms: ``step + token * t + row * r + context * c + pair * p``; see ``TERMS``.
+
+    A prefill of n new behind k cached tokens has n*k + n*(n+1)/2 pairs. Seconds on the time grid.
+    """
+
+    def __init__(self, name: str, coefficients: Mapping[str, float]) -> None:
+        self.name = name
+        self._step, self._token, self._row, self._context, self._pair = (
+            coefficients.get(term, 0.0) / 1e3 for term in TERMS
+        )
+
+    def step(self, prefills: Sequence[tuple[int, int]], n_decode: int, sum_ctx: int) -> float:
+        """Seconds of one step; see ``LatencyModel.step``. Raises ValueError if the step is empty."""
+        if not prefills:
+            a, b, _ = self.decode_line(n_decode, sum_ctx)
+            return on_grid(a + b * sum_ctx)
+        tokens = n_decode + sum(new for new, _ in prefills)
+        pairs = sum(new * cached + new * (new + 1) // 2 for new, cached in prefills)
+        fixed = self._step + self._token * tokens + self._row * (n_decode + len(prefills))
+        return on_grid(fixed + self._context * sum_ctx + self._pair * pairs)
+
+    def decode_line(self, n_decode: int, sum_ctx: int) -> tuple[float, float, float]:  # noqa: ARG002
+        """(a, b, INF); see ``LatencyModel.decode_line``. Raises ValueError if there is no call."""
+        if n_decode < 1:
+            raise ValueError(f"a decode step needs at least one call, got {n_decode}")
+        return self._step + (self._token + self._row) * n_decode, self._context, INF
+
+
+class LinearModel(LinearLatency):
+    """A linear calibration as a served model."""
+
+    def __init__(self, calibration: Calibration) -> None:
+        super().__init__(f"{calibration.model}/{calibration.gpu}", calibration.coefficients)
+        self.model, self.gpu, self.tp = calibration.model, calibration.gpu, 1
+        self.kv_blocks, self.max_model_len = calibration.kv_blocks, calibration.max_model_len
+        self.calibration: Calibration | None = calibration
+        self.provenance: dict[str, Any] = {"package": "calibration", "calibration": asdict(calibration)}
+        self.digest = calibration.digest
+        self.uncertainty = _band(calibration)
+
+    def describe(self) -> str:
+        """Where the step times come from, and how far off they were on unseen data."""
+        return self.calibration.describe() if self.calibration else ""
+
+
+class CalibratedModel(ScaledLatency):
+    """A table or roofline corrected by two numbers. Raises ValueError if the calibration is of another."""
+
+    def __init__(self, base: ServedModel, calibration: Calibration) -> None:
+        if (calibration.model, calibration.gpu) != (_spelled(base), base.gpu):
+            raise ValueError(
+                f"calibration {calibration.name} is of {calibration.model} on {calibration.gpu}, "
+                f"not of {_spelled(base)} on {base.gpu}"
+            )
+        super().__init__(base, calibration.scale, calibration.extra_ms)
+        self.model, self.gpu, self.tp = base.model, base.gpu, base.tp
+        self.kv_blocks, self.max_model_len = base.kv_blocks, base.max_model_len
+        self.calibration: Calibration | None = calibration
+        self.provenance: dict[str, Any] = {**base.provenance, "calibration": asdict(calibration)}
+        self.digest = hashlib.sha256(f"{base.digest} {calibration.digest}".encode()).hexdigest()
+        self.uncertainty = _band(calibration)
+        made = (base.provenance.get(k) for k in ("package", "version", "kernels"))
+        self._source = " ".join(str(word) for word in made if word)
+
+    def describe(self) -> str:
+        """The base's source, the two numbers and how far off they were on unseen data."""
+        return f"{self._source}; {self.calibration.describe() if self.calibration else ''}"
+
+
+def _spelled(base: ServedModel) -> str:
+    return f"{base.model}:tp{base.tp}" if base.tp > 1 else base.model
+
+
+def _band(calibration: Calibration) -> tuple[float, float]:
+    """(low, high): the largest held-out error both ways; +-15 % where none is known."""
+    worst = max((row.error for row in calibration.held_out), default=0.15)
+    return max(0.0, 1.0 - worst), 1.0 + worst
