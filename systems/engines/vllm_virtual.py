@@ -32,7 +32,10 @@ from vocabulary import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-_BOOT = "import sys; sys.path.append(sys.argv[1]); from systems.vllm_host.worker import main; main()"
+_BOOT = (
+    "import sys; from importlib import import_module; "
+    "sys.path.append(sys.argv[1]); import_module(sys.argv[2]).main()"
+)
 _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "VLLM_NO_USAGE_STATS": "1",
@@ -61,11 +64,11 @@ def vllm_python() -> Path:
 class _Worker:
     """The subprocess and its pipes. Its stderr is kept for error messages."""
 
-    def __init__(self, python: Path) -> None:
+    def __init__(self, python: Path, server: str) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in stop)
         try:
             self.process = subprocess.Popen(
-                [str(python), "-c", _BOOT, str(ROOT)],
+                [str(python), "-c", _BOOT, str(ROOT), server],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
@@ -131,6 +134,8 @@ class VllmVirtualEngine:
     """
 
     name = "vllm-virtual"
+    server = "systems.vllm_host.worker"
+    """The module whose ``main`` runs in the process."""
 
     def __init__(
         self,
@@ -142,7 +147,7 @@ class VllmVirtualEngine:
         python: Path | None = None,
         preemption: str | None = None,
     ) -> None:
-        self._worker = _Worker(python or vllm_python())
+        self._worker = _Worker(python or vllm_python(), self.server)
         try:
             self.reset(id, config, scheduler, latency, preemption=preemption)
         except BaseException:
