@@ -19,7 +19,8 @@ class HostOptions:
 
     ``scheduler``: the policy, a name of the catalog or ``pkg.mod:Class``, built
     with ``knobs``. ``preemption``: recompute (vLLM's) or hold (docs/vllm.md).
-    ``log``: a file to which one JSON object per finished call is appended.
+    ``log``: a file to which one JSON object per finished call is appended;
+    ``steps``: another, for one per engine step (docs/vllm.md).
     Raises ValueError for an unknown preemption.
     """
 
@@ -27,6 +28,7 @@ class HostOptions:
     knobs: Mapping[str, Any] = field(default_factory=dict)
     preemption: str = "recompute"
     log: str | None = None
+    steps: str | None = None
     engine: int = 0
     record_decisions: bool = False
 

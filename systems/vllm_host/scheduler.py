@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from vllm import __version__ as vllm_version
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler as VllmScheduler
 from vllm.v1.outputs import ModelRunnerOutput
@@ -27,6 +28,7 @@ from systems.vllm_host.accounts import Account
 from systems.vllm_host.callers import Callers
 from systems.vllm_host.options import HostOptions
 from systems.vllm_host.plan import HoldPlan, Plan, growth
+from systems.vllm_host.step_log import StepLog
 from vocabulary import Call, Decision, Finished, Snapshot, blocks_for, on_grid
 
 Clock = Callable[[], float]
@@ -43,11 +45,16 @@ class Scheduled(NamedTuple):
 
 
 class InFlight(NamedTuple):
-    """A step from ``schedule`` to ``update_from_output``."""
+    """A step from ``schedule`` to ``update_from_output``.
+
+    ``load``: (calls in vLLM's running list, other calls), after it was scheduled.
+    """
 
     start: float
     batch: list[Scheduled]
     preempted: tuple[int, ...]
+    preempted_ids: tuple[str, ...] = ()
+    load: tuple[int, int] = (0, 0)
 
 
 def _since(origin: float) -> Clock:
@@ -91,6 +98,8 @@ class PolicyMixin:
         self._displacing = False
         self._last_end = 0.0
         self._log = self.options.open_log()
+        self._unlogged: list[str] = []  # preempted in passes that scheduled nothing
+        self._steps = StepLog(self.options.steps, self._head(clock)) if self.options.steps else None
 
     # Calls in and out
 
@@ -153,9 +162,13 @@ class PolicyMixin:
             account.renewed = False
         self._renewed.clear()
         output = super().schedule(*args, **kwargs)
-        self.running.extend(self.held.values())
         batch = self._batch(output, now)
-        self.in_flight.append(InFlight(now, batch, tuple(self._preempted)))
+        preempted = tuple(self._preempted)
+        names = tuple(self.by_seq[seq].request_id for seq in preempted)
+        running = len(self.running)
+        self.running.extend(self.held.values())
+        load = (running, len(self.accounts) - running)
+        self.in_flight.append(InFlight(now, batch, preempted, names, load))
         return output
 
     def update_from_output(
@@ -171,6 +184,8 @@ class PolicyMixin:
         self._last_end = now
         if step.batch:
             self._expire(now)
+        if self._steps is not None:
+            self._log_step(self._steps, step, now)
         return outputs
 
     def _batch(self, output: SchedulerOutput, now: float) -> list[Scheduled]:
@@ -215,6 +230,41 @@ class PolicyMixin:
             self._decide(now, account, "promote", slot.key)
             if request in queued:
                 self.waiting.add_request(request)
+
+    # The step log
+
+    def _head(self, clock: Clock | None) -> dict[str, object]:
+        """Whose steps these are; ``origin_wall``: Unix time of 0 s, null on a virtual clock."""
+        return {
+            "origin_wall": time.time() - self.now() if clock is None else None,
+            "vllm": vllm_version,
+            "engine": self.options.engine,
+            "scheduler": self.options.scheduler,
+            "knobs": dict(self.options.knobs),
+            "preemption": self.options.preemption,
+            "max_num_seqs": self.max_num_running_reqs,
+            "max_num_batched_tokens": self.max_num_scheduled_tokens,
+            "max_model_len": self.max_model_len,
+            "kv_blocks": self.kv_cache_manager.block_pool.num_gpu_blocks - 1,
+            "block_size": self.block_size,
+        }
+
+    def _log_step(self, log: StepLog, step: InFlight, end: float) -> None:
+        self._unlogged += step.preempted_ids
+        if step.batch:
+            parts = [(p.request.request_id, p.computed, p.tokens, int(p.emits)) for p in step.batch]
+            log.step(step.start, end, step.load, parts, self._unlogged)
+            self._unlogged.clear()
+        if not self.requests:  # idle: the next step may be hours away
+            log.flush()
+
+    def shutdown(self, *args: Any, **kwargs: Any) -> None:
+        """vLLM ends the scheduler: complete the logs."""
+        super().shutdown(*args, **kwargs)
+        if self._steps is not None:
+            self._steps.close()
+        if self._log is not None:
+            self._log.close()
 
     # Leaving the batch
 

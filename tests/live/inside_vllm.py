@@ -5,8 +5,8 @@ inside. ``serve``: our class as a server has it, configured by
 additional-config, on the real clock.
 
 Reads a pickled ([(EngineConfig, latency, [(call, body, arrival)])], call log)
-from stdin; writes the pickled steps, [(start, seconds, ((seq, tokens), ...))],
-of each job to stdout.
+from stdin (the step log is that name + ".steps"); writes the pickled steps,
+[(start, seconds, ((seq, tokens), ...))], of each job to stdout.
 """
 
 import os
@@ -77,7 +77,8 @@ def step(scheduler, latency, bodies, words, now, steps):
 
 def serve(log):
     """Program a asks twice and b once at the same time; a call of nobody is aborted."""
-    options = {"scheduler": "plas", "knobs": {"bounds": [3.0]}, "preemption": "hold", "log": log}
+    options = {"scheduler": "plas", "knobs": {"bounds": [3.0]}, "preemption": "hold"}
+    options |= {"log": log, "steps": log + ".steps"}
     scheduler = build_scheduler(EngineConfig(20, 1, 64, 256, prefix_cache=False), additional=options)
     callers = [{"program_id": "a", "thread_id": "t"}, {"program_id": "b"}, {"program_id": "a"}, None]
     for number, caller in enumerate(callers):
@@ -92,6 +93,7 @@ def serve(log):
         scheduler.update_from_output(
             output, ModelRunnerOutput(ids, {n: i for i, n in enumerate(ids)}, tokens)
         )
+    scheduler.shutdown()
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ JOBS = [independent_calls(seed) for seed in range(12)]
 
 @pytest.fixture(scope="module")
 def inside(tmp_path_factory):
-    """(steps of vLLM's own scheduler for each of JOBS, call log of our class in a server's place)."""
+    """(steps of vLLM's own scheduler for each of JOBS, call log and step log of our class in a server)."""
     log = tmp_path_factory.mktemp("served") / "calls.jsonl"
     environment = {
         **os.environ,
@@ -163,7 +163,10 @@ def inside(tmp_path_factory):
         command, input=pickle.dumps((JOBS, str(log))), capture_output=True, env=environment, cwd=ROOT
     )
     assert done.returncode == 0, done.stderr.decode()
-    return pickle.loads(done.stdout), [json.loads(line) for line in log.read_text().splitlines()]
+    logs = (log, log.with_name(log.name + ".steps"))
+    return pickle.loads(done.stdout), *(
+        [json.loads(s) for s in path.read_text().splitlines()] for path in logs
+    )
 
 
 def test_our_fcfs_is_vllms_own(pool, inside):
@@ -190,6 +193,27 @@ def test_the_class_in_a_servers_place(inside):
     for row in rows.values():
         assert [what for _, what in row["waits"]] == ["arrive", "admit", "hold", "admit", "end"]
         assert (row["output_tokens"], row["reprefill_tokens"]) == (5, 0)
+
+
+def test_the_step_log_is_what_the_call_log_counts(inside):
+    """One slot: a step has one call; its times lie in the call's, and their sum is what it was charged."""
+    rows = {row["request_id"]: row for row in inside[1]}
+    head, *steps = inside[2]
+    assert abs(head["origin_wall"] - time.time()) < 600
+    assert head["vllm"].count(".") == 2
+    limits = [head[name] for name in ("max_num_seqs", "max_num_batched_tokens", "kv_blocks", "block_size")]
+    assert (head["scheduler"], limits) == ("plas", [1, 64, 20, 16])
+    assert [s["running"] for s in steps] == [1] * 15
+    assert [s["waiting"] for s in steps[:3]] == [2, 2, 2]
+    assert [s["preempted"] for s in steps if s["preempted"]] == [["cmpl-0"], ["cmpl-1"], ["cmpl-2"]]
+    for name in ("cmpl-0", "cmpl-1", "cmpl-2"):
+        mine = [step for step in steps if step["calls"][0][0] == name]
+        assert [s["calls"][0][1:] for s in mine] == [[0, 20, 1]] + [[20 + i, 1, 1] for i in range(4)]
+        row = rows[name]
+        assert mine[0]["start"] == row["t_first_sched"]
+        assert mine[0]["end"] == row["t_first_token"]
+        assert mine[-1]["end"] <= row["t_end"]
+        assert sum(s["end"] - s["start"] for s in mine) == row["prefill_s"] + row["decode_s"]
 
 
 # Hold
