@@ -56,6 +56,7 @@ class Target(NamedTuple):
     gpu: str
     checkpoint: str
     tp: int = 1
+    kv: str | None = None
 
     @property
     def system(self) -> str:
@@ -78,10 +79,16 @@ class Target(NamedTuple):
         return f"{self.model}:tp{self.tp}"
 
 
+LLAMA_FP8 = "nvidia/Llama-3.1-70B-Instruct-FP8"
 LLAMA_8B, LLAMA_70B = "meta-llama/Meta-Llama-3.1-8B", "meta-llama/Meta-Llama-3.1-70B"
 TARGETS = [
     *(Target("llama-3.1-8b", gpu, LLAMA_8B) for gpu in KERNELS),
     *(Target("llama-3.1-70b", gpu, LLAMA_70B, tp) for gpu in ("a100", "h100") for tp in (4, 8)),
+    *(
+        Target("llama-3.1-70b-fp8", gpu, LLAMA_FP8, tp, kv="bfloat16")
+        for gpu in ("h100", "h200")
+        for tp in (2, 4, 8)
+    ),
     *(Target("qwen3-8b", gpu, "Qwen/Qwen3-8B") for gpu in ("a100", "h100")),
 ]
 
@@ -96,6 +103,7 @@ class Kernels:
             "vllm",
             backend_version=target.backend_version,
             tp_size=target.tp,
+            kvcache_quant_mode=target.kv,
         )
         names = self._names()
         self._attention = [i for i, name in enumerate(names) if name == "attention"]
@@ -171,7 +179,7 @@ def export(target: Target, kernels: Kernels) -> dict[str, Any]:
         "model": target.model,
         "gpu": target.gpu,
         "tp": target.tp,
-        "dtype": "bf16",
+        "dtype": "fp8" if model_facts()[target.model].matrix_bytes == 1 else "bf16",
         "max_model_len": target.max_model_len,
         "source": source(target),
         "kv": kv_memory(target),
@@ -209,6 +217,7 @@ def kv_memory(target: Target) -> dict[str, Any]:
         target.checkpoint, target.system, "vllm", target.backend_version,
         max_num_tokens=PROFILED_TOKENS, max_batch_size=256,
         memory_fraction_kind="of_total", memory_fraction_value=MEMORY_FRACTION, tp_size=target.tp,
+        kvcache_quant_mode=target.kv,
     )  # fmt: skip
     parts = memory["memory_breakdown"]
     return {

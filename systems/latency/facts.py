@@ -46,6 +46,8 @@ class ModelFacts:
     max_model_len: int
     tp: int
     source: str
+    matrix_bytes: int = 2
+    kv_bytes: int = 2
 
     @property
     def layer_parameters(self) -> int:
@@ -62,9 +64,9 @@ class ModelFacts:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all weights; norms and biases are left out."""
+        """Bytes of all weights; norms, biases and scales are left out."""
         embeddings = self.head_parameters * (1 if self.tied else 2)
-        return (self.layer_parameters + embeddings) * self.dtype_bytes
+        return self.layer_parameters * self.matrix_bytes + embeddings * self.dtype_bytes
 
     def check_split(self, tp: int) -> None:
         """Raises ValueError unless every one of ``tp`` GPUs of a node gets as many heads."""
@@ -75,7 +77,7 @@ class ModelFacts:
 
     def kv_token_bytes(self, tp: int) -> int:
         """Bytes of one token's K and V on each of ``tp`` GPUs."""
-        return 2 * self.layers * self.kv_heads // tp * self.head_dim * self.dtype_bytes
+        return 2 * self.layers * self.kv_heads // tp * self.head_dim * self.kv_bytes
 
     def kv_block_bytes(self, tp: int) -> int:
         """Bytes of a 16-token KV block on each of ``tp`` GPUs."""
@@ -100,14 +102,28 @@ class GpuFacts:
     runtime: int
     comm: int
     source: str
+    flops_fp8: float = 0.0
+
+    def matrix_flops(self, model: ModelFacts) -> float:
+        """Dense peak for the model's layers, 1/s."""
+        return self.flops_fp8 if model.matrix_bytes == 1 else self.flops
+
+    def check_runs(self, model: ModelFacts) -> None:
+        """Raises ValueError if it has no matrix units for the model's weights."""
+        if model.matrix_bytes == 1 and not self.flops_fp8:
+            raise ValueError(
+                f"{model.name} does not run on {self.name}: the GPU has no FP8 matrix units "
+                "(the weight-only kernels vLLM would fall back to are not modelled)"
+            )
 
 
 def kv_blocks(model: ModelFacts, gpu: GpuFacts, tp: int) -> int:
     """KV blocks beside the weights in 0.9 of the memory of ``tp`` GPUs, as vLLM would find them.
 
-    Raises ValueError if the model cannot be split that way or does not fit.
+    Raises ValueError if the model cannot be split that way, cannot run there or does not fit.
     """
     model.check_split(tp)
+    gpu.check_runs(model)
     free = gpu.memory * _MEMORY_FRACTION - model.weight_bytes / tp - model.activation_bytes(tp)
     free -= gpu.runtime + (gpu.comm if tp > 1 else 0)
     blocks = int(free // model.kv_block_bytes(tp))

@@ -56,8 +56,8 @@ class RooflineLatency:
         per_flop, per_byte = factor / gpu.flops / tp, factor / gpu.bandwidth / tp
         ring = 2 * (tp - 1) / tp * factor / gpu.link  # seconds per byte of an all-reduce
         reduced = model.layers * model.all_reduces * model.hidden * model.dtype_bytes
-        size = model.layer_parameters
-        self._layers = _Gemm(2 * size * per_flop, size * model.dtype_bytes * per_byte, reduced * ring)
+        size, matrix_flop = model.layer_parameters, factor / gpu.matrix_flops(model) / tp
+        self._layers = _Gemm(2 * size * matrix_flop, size * model.matrix_bytes * per_byte, reduced * ring)
         size = model.head_parameters
         self._head = _Gemm(2 * size * per_flop, size * model.dtype_bytes * per_byte)
         self._pair = 4 * model.layers * model.heads * model.head_dim * per_flop
