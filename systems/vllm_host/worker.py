@@ -342,9 +342,8 @@ class Server:
             return False, failure, self.engine.state() if self.engine else State()
 
 
-def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+def serve(requests: BinaryIO, answers: BinaryIO, server: Server) -> None:
     """Answer until ``requests`` ends."""
-    server = Server()
     while True:
         try:
             data = receive(requests)
@@ -353,12 +352,12 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
         send(answers, server.answer(data))
 
 
-def main() -> None:
+def main(kind: type[Server] = Server) -> None:
     """Serve the parent on stdin and stdout; whatever prints to stdout goes to stderr."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    serve(sys.stdin.buffer, answers)
+    serve(sys.stdin.buffer, answers, kind())
 
 
 if __name__ == "__main__":
