@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from systems.latency.beside import table_latency
 from systems.latency.calibration import CalibratedModel, Calibration, LinearModel
 from systems.latency.facts import (
     GpuFacts,
@@ -108,7 +109,7 @@ def read_table(path: Path) -> TableLatency:
     """The table in a JSON file. Raises OSError, or ValueError naming file and field."""
     data = path.read_bytes()
     try:
-        return TableLatency(json.loads(data), hashlib.sha256(data).hexdigest())
+        return table_latency(json.loads(data), hashlib.sha256(data).hexdigest())
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
