@@ -179,6 +179,7 @@ def side(group: Group, cells: Mapping[int, Cell]) -> dict[str, Any]:
         "group": group.id,
         "load": group.load,
         **{k: summary[k] for k in ("system", "workload", "badge")},
+        "card": summary.get("card"),
         "seeds": sorted(cells),
         "code": group.first.identity["code"],
         "commits": sorted(commits),

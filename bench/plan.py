@@ -24,7 +24,7 @@ from bench.trace_options import split
 from systems.catalog import CatalogError, SystemSpec, load_system
 from systems.latency.calibration import load_calibration
 from systems.latency.catalog import UnknownTable, latency_for
-from systems.latency.scaled import ServedModel
+from systems.latency.scaled import ServedModel, floor
 from vocabulary import BLOCK, EngineConfig
 from workloads.arrivals import parse, recorded
 from workloads.arrivals import times as arrival_times
@@ -181,7 +181,13 @@ class Plan:
             "badge": self.badge,
             "model": self.config.model,
             "gpu": self.config.gpu,
-            "latency_table": {"name": self.latency.name, "provenance": self.latency.provenance},
+            "latency_table": {
+                "name": self.latency.name,
+                "provenance": self.latency.provenance,
+                "uncertainty": list(self.latency.uncertainty),
+                "smallest_step_ms": round(floor(self.latency) * 1e3, 4),
+            },
+            "fallbacks": [str(fallback) for fallback in self.serving.fallbacks],
         }
 
 

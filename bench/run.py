@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from bench.card import card
 from bench.checks import check
 from bench.config import RunConfig
 from bench.errors import BenchError, Exit, InvalidRun, MissingError, UsageError
@@ -71,7 +72,8 @@ def run_seeds(
 def pooled(results: Sequence[RunResult]) -> dict[str, Any]:
     """The summary over several seeds of one configuration."""
     first = results[0].summary
-    whole = {k: first[k] for k in ("system", "workload", "load", "badge", "skipped", "repaired", "where")}
+    names = ("system", "workload", "load", "badge", "card", "skipped", "repaired", "where")
+    whole = {k: first[k] for k in names}
     whole |= pool([r.summary for r in results])
     return whole | {"results": " ".join(str(r.folder) for r in results)}
 
@@ -128,6 +130,10 @@ def finished(folder: Path) -> RunResult:
             f"{folder} was written in format {summary.get('format')}, this is {FORMAT}: run it again"
         )
     summary["results"] = str(folder)
+    try:
+        summary["card"] = card(made)  # with the errors that are known now
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise MissingError(f"{folder}/manifest.json is damaged ({error}): run it again") from None
     before, now = str(made.get("git", {}).get("commit")), _commit()
     if before != now:
         summary["note"] = f"made by commit {before[:10]}, this is {now[:10]}"
@@ -153,7 +159,8 @@ def _commit() -> str:
 def _fresh(plan: Plan, progress: Progress | None) -> RunResult:
     folder, command = plan.folder, command_line(plan.config.words())
     _clear(folder)
-    write_json(folder / "manifest.json", manifest(plan.identity, plan.details(), command))
+    made = manifest(plan.identity, plan.details(), command)
+    write_json(folder / "manifest.json", made)
     began = time.perf_counter()
     plan.begin_offline()
     result_hash = _logged(plan, progress)
@@ -166,6 +173,7 @@ def _fresh(plan: Plan, progress: Progress | None) -> RunResult:
         "load": plan.load,
         "seed": plan.config.seed,
         "badge": plan.badge,
+        "card": card(made),
         "skipped": dict(plan.programs.skipped),
         "repaired": dict(plan.programs.repaired),
         "where": dict(plan.programs.where),

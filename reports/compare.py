@@ -14,7 +14,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from reports.card import compact, short
 from reports.numbers import MISSING, estimate, number
+from reports.varied import lasting, under
+from reports.varied import tried as told
 
 Comparison = Mapping[str, Any]
 Row = Mapping[str, Any]
@@ -37,8 +40,51 @@ def render(found: Comparison) -> RenderableType:
     parts: list[RenderableType] = [*heads, *(Text(line) for line in facts(found))]
     kinds = [(gated, chosen(found, gated)) for gated in (True, False)]
     parts += [_table(found, rows, gated) for gated, rows in kinds if rows]
+    parts += _cards(found)
     parts += [Text.from_markup(f"[yellow]note:[/] {escape(note)}") for note in remarks(found)]
-    return Group(*parts, Text(outcome(found), style=_STYLES.get(found["outcome"], "green")))
+    lines = [Text(outcome(found), style=_STYLES.get(found["outcome"], "green"))]
+    if flips := flipped(found):
+        lines.append(Text(flips, style="bold red"))
+    return Group(*parts, *lines)
+
+
+def _cards(found: Comparison) -> list[RenderableType]:
+    """What the sides' numbers rest on, and under which variations each verdict was tried."""
+    parts: list[RenderableType] = [compact(card_lines(found))]
+    if not (tried := found.get("sensitivity")):
+        return parts
+    table = Table(box=None, pad_edge=False, caption=told(tried), caption_justify="left")
+    for name in ("varied", "outcome", *tried["metrics"]):
+        table.add_column(name.rpartition(".")[2] if "." in name else name)
+    for row in under(tried):
+        table.add_row(*(escape(cell) for cell in row))
+    return [table, *parts]
+
+
+def card_lines(found: Comparison) -> list[tuple[str, str]]:
+    """The compact cards of both sides, one if they are equal, and whether the verdicts survive."""
+    cards = {name: found[name.lower()].get("card") for name in ("BASE", "NEW")}
+    tried = found.get("sensitivity")
+    told = [("survives", "not varied here: bench compare ... --sensitivity")]
+    if tried:
+        told = [(f"survives {name}".strip(), text) for name, text in lasting(tried)]
+    if cards["BASE"] == cards["NEW"]:
+        cards.pop("BASE")
+    shown: list[tuple[str, str]] = []
+    for name, card in cards.items():
+        mark = f" {name}" if len(cards) > 1 else ""
+        lines = short(card, None, "", "")[:3] if card else [("card", "these results have none")]
+        shown += [(label + mark, text) for label, text in lines]
+    return shown + told
+
+
+def flipped(found: Comparison) -> str:
+    """A line for an outcome that some variation changes; empty if none does."""
+    tried = found.get("sensitivity")
+    if not tried or tried["overall"]["survives"] != "no":
+        return ""
+    changed = ", ".join(f"{word} under {name}" for name, word in tried["overall"]["changed"].items())
+    return f"THE VERDICT DOES NOT SURVIVE: {tried['overall']['verdict']} as it is, {changed}"
 
 
 def _table(found: Comparison, rows: Sequence[Row], gated: bool) -> Table:
@@ -56,6 +102,7 @@ def _table(found: Comparison, rows: Sequence[Row], gated: bool) -> Table:
 def markdown(found: Comparison) -> str:
     """The same as a comment: outcome first, gated metrics, the rest folded away."""
     lines = [MARKER, f"### bench compare: {outcome(found)}", ""]
+    lines += [f"**{_text(flips)}**", ""] if (flips := flipped(found)) else []
     for name, line, badge in sides(found):
         lines += [f"* **{name}** {_text(line)}", *([f"  *{_text(badge)}*"] if badge else [])]
     lines += [f"* {_text(line)}" for line in facts(found)]
@@ -63,14 +110,31 @@ def markdown(found: Comparison) -> str:
     if others := chosen(found, False):
         lines += ["<details><summary>other metrics (they decide nothing)</summary>", ""]
         lines += [*_grid(others), "", f"<sub>{_text(caption(found, False))}</sub>", "", "</details>", ""]
+    lines += _card_markdown(found)
     lines += [f"> {_text(note)}\n>" for note in remarks(found)]
     return "\n".join(lines).removesuffix("\n>")
+
+
+def _card_markdown(found: Comparison) -> list[str]:
+    lines = ["| fidelity card | |", "|---|---|"]
+    lines += [f"| {_cell(label)} | {_cell(text)} |" for label, text in card_lines(found)]
+    if tried := found.get("sensitivity"):
+        lines += ["", f"<details><summary>{_text(told(tried))}</summary>", ""]
+        names = ["varied", "outcome", *(f"`{name}`" for name in tried["metrics"])]
+        lines += ["| " + " | ".join(names) + " |", "|---" * len(names) + "|"]
+        lines += ["| " + " | ".join(map(_cell, row)) + " |" for row in under(tried)]
+        lines += ["", "</details>"]
+    return [*lines, ""]
+
+
+def _cell(text: str) -> str:
+    return _text(text).replace("\n", "<br>").replace("|", "\\|")
 
 
 def _grid(rows: Sequence[Row]) -> list[str]:
     lines = ["| " + " | ".join(COLUMNS) + " |", "|---|" + "---:|" * 4 + "---|---:|"]
     for row in rows:
-        cells = [_text(c).replace("\n", "<br>").replace("|", "\\|") for c in cells_of(row)]
+        cells = [_cell(c) for c in cells_of(row)]
         cells[0] = f"`{row['name']}`"
         lines.append("| " + " | ".join(cells) + " |")
     return lines

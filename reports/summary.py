@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from reports.card import of_summary
 from reports.numbers import counts, estimate, number, percent
 
 OPEN = ", inf)"
@@ -29,10 +30,12 @@ _LATENCIES = (
 
 
 def render(summary: Summary) -> RenderableType:
-    """What ran, latencies with intervals, the other numbers, warnings; ``footer`` ends the page."""
+    """What ran, latencies with intervals, the other numbers, the card, warnings; ``footer`` ends the page."""
     parts: list[RenderableType] = [_head(summary), latencies(summary), numbers(summary)]
     if summary.get("kinds"):
         parts.append(kinds(summary["kinds"]))
+    if (card := of_summary(summary)) is not None:
+        parts.append(card)
     parts += [Text.from_markup(f"[yellow]warning:[/] {escape(w)}") for w in summary.get("warnings", ())]
     return Group(*parts)
 

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from reports.card import of_summary
 from reports.numbers import estimate, number, percent
 
 Point = Mapping[str, Any]
@@ -31,7 +32,7 @@ def render(points: Sequence[Point]) -> RenderableType:
     """A table for each workload and deployment, with what the numbers are and are not."""
     parts: list[RenderableType] = []
     for title, rows in _tables(points).items():
-        parts += [Text.from_markup(title), table(rows), Text("")]
+        parts += [Text.from_markup(title), table(rows), *cards(rows), Text("")]
     return Group(*parts, *_notes(points))
 
 
@@ -42,6 +43,12 @@ def _tables(points: Sequence[Point]) -> dict[str, list[Point]]:
         title = f"[bold]{escape(point['workload'])}[/], {_seeds(point)}\n[magenta]{escape(point['badge'])}[/]"
         found.setdefault(title, []).append(point)
     return found
+
+
+def cards(points: Sequence[Point]) -> list[RenderableType]:
+    """The compact cards of a table's points, equal ones once."""
+    found = {str(point["card"]): point for point in points if point.get("card")}
+    return [card for point in found.values() if (card := of_summary(point)) is not None]
 
 
 def _seeds(point: Point) -> str:

@@ -10,6 +10,7 @@ import typer
 from bench.cli.common import Json, emit_json, page, verb
 
 if TYPE_CHECKING:
+    from bench.comparing import Group
     from bench.verdicts import Question
 
 Option = typer.Option
@@ -42,6 +43,12 @@ def compare(
     markdown: Annotated[
         str | None, Option(metavar="FILE", help="Write it for a pull request; - is stdout.")
     ] = None,
+    sensitivity: Annotated[
+        bool, Option("--sensitivity", help="Both sides again, each part 15 % off: do verdicts survive?")
+    ] = False,
+    workers: Annotated[
+        int | None, Option(min=1, max=1024, help="Processes for --sensitivity; default: one per core.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Is NEW worse than BASE? Exit 0 no, 3 yes, 5 it cannot be told (more seeds would)."""
@@ -61,8 +68,24 @@ def compare(
         for path, side, of, group, seeds in sides
     )
     found = judge(base_of, new_of, question)
+    if sensitivity:
+        found["sensitivity"] = _survival(base_of, new_of, found, question, workers)
     _show(found, as_json, markdown)
     raise typer.Exit(found["exit"])
+
+
+def _survival(
+    base: Group, new: Group, found: dict[str, Any], question: Question, workers: int | None
+) -> dict[str, Any]:
+    from bench.cli.sweep import progress
+    from bench.sensitivity import runner
+    from bench.survival import keep_survival, survival
+
+    typer.echo(f"both sides under each variation, {len(found['base']['seeds'])} seeds", err=True)
+    with progress() as report:
+        lasting = survival(base, new, found, question, runner(workers, report))
+    keep_survival(found, lasting, base, new)
+    return lasting
 
 
 def _question(gate: list[str] | None, threshold: float, unpaired: bool, allow: str | None) -> Question:
@@ -95,14 +118,15 @@ def _show(found: dict[str, Any], as_json: bool, markdown: str | None) -> None:
     from reports import compare as report
 
     if markdown is not None:
-        _write(report.markdown(found), markdown)
+        write_markdown(report.markdown(found), markdown)
     if as_json:
         emit_json(found)
     elif markdown != "-":
         page(report.render(found))
 
 
-def _write(text: str, target: str) -> None:
+def write_markdown(text: str, target: str) -> None:
+    """Into a file, or to stdout for ``-``. Raises MissingError."""
     from bench.errors import MissingError
     from bench.files import write_atomic
 

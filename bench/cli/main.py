@@ -7,7 +7,20 @@ import sys
 
 import typer
 
-from bench.cli import compare, fidelity, ls, report, reproduce, run, show, sweep, trace, version
+from bench.cli import (
+    calibrate,
+    card,
+    compare,
+    fidelity,
+    ls,
+    report,
+    reproduce,
+    run,
+    show,
+    sweep,
+    trace,
+    version,
+)
 from bench.cli.common import stdout_is_full
 
 app = typer.Typer(
@@ -27,8 +40,10 @@ app.command("ls")(ls.ls)
 app.command("show")(show.show)
 app.command("reproduce")(reproduce.reproduce)
 app.command("compare")(compare.compare)
+app.command("card")(card.card)
 app.command("report")(report.report)
 app.command("fidelity")(fidelity.fidelity)
+app.command("calibrate")(calibrate.calibrate)
 app.command("version")(version.version)
 app.add_typer(trace.app, name="trace")
 

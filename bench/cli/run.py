@@ -9,6 +9,7 @@ import typer
 
 from bench.cli.common import Json, Out, Params, Seed, emit_json, page, progress, verb
 from bench.config import MOST_SEEDS, RunConfig, pairs, programs_or_horizon, rate_and_arrivals
+from bench.repeat import split_format as split_format
 
 if TYPE_CHECKING:
     from bench.plan import Plan
@@ -76,32 +77,28 @@ def run(
     if dry_run:
         _dry_run(config, seeds, as_json)
         return
-    summary = _summary(config, seeds, force)
+    summary, folder = _summary(config, seeds, force)
     if as_json:
         emit_json(summary)
         return
+    from bench.cards import shown
     from reports.summary import footer, render
 
-    page(render(summary))
+    page(render(shown(summary, folder)))
     typer.echo(footer(summary))
 
 
-def split_format(workload: str) -> tuple[str | None, str]:
-    """``FORMAT@PATH`` -> (format, path); anything else has no format."""
-    name, at, path = workload.partition("@")
-    if at and path and name.replace("-", "_").isidentifier():
-        return name, path
-    return None, workload
-
-
-def _summary(config: RunConfig, seeds: int, force: bool) -> dict[str, Any]:
+def _summary(config: RunConfig, seeds: int, force: bool) -> tuple[dict[str, Any], Path]:
+    """The summary, and the folder of the (first) result."""
     from bench.run import run as run_one
     from bench.run import run_seeds
 
     with progress(f"{config.system} on {config.workload}") as report:
         if seeds > 1:
-            return run_seeds(config, seeds, force=force, progress=report)[1]
-        return run_one(config, force=force, progress=report).summary
+            results, summary = run_seeds(config, seeds, force=force, progress=report)
+            return summary, results[0].folder
+        result = run_one(config, force=force, progress=report)
+        return result.summary, result.folder
 
 
 def _dry_run(config: RunConfig, seeds: int, as_json: bool) -> None:

@@ -33,7 +33,8 @@ def show(
     if as_json:
         emit_json(summary)
         return
+    from bench.cards import shown
     from reports.summary import footer, render
 
-    page(render(summary))
+    page(render(shown(summary, folder)))
     typer.echo(footer(summary))
