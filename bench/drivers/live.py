@@ -1,0 +1,264 @@
+"""The live driver: the same programs as on virtual time, against a real server, in one asyncio process.
+
+Programs arrive at their scheduled times whatever the server does (open loop), and their latency counts
+from there. Tools and people are sleeps; a tool has a core of its own. Times are seconds since the run began.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bench.drivers.audit import Audit, LoopWatch
+from bench.drivers.completions import CallFailed, Client, Request, Response
+from bench.drivers.effects import LONGEST, ProgramError
+from bench.drivers.live_records import LiveCall, LiveProgram, LiveRun
+from bench.drivers.token_ids import Texts, TokenIds
+from workloads.base import ProgramSpec
+from workloads.session import (
+    AbandonEffect,
+    CallEffect,
+    CancelEffect,
+    Cancelled,
+    Effect,
+    JoinEffect,
+    Program,
+    SpawnEffect,
+    ThinkEffect,
+    TimedOut,
+    TimeoutEffect,
+    ToolEffect,
+)
+from workloads.session import Task as Handle
+
+__all__ = ["drive_live"]
+
+
+async def drive_live(
+    specs: Sequence[ProgramSpec],
+    times: Sequence[float],
+    client: Client,
+    ids: TokenIds,
+    *,
+    run: str = "run",
+    cache_salt: str = "",
+    watch: Callable[[], None] = lambda: None,
+) -> LiveRun:
+    """Run every program to its end; ``times[i]`` is when ``specs[i]`` arrives (seconds from now).
+
+    ``run`` names calls in the server's logs: RUN.PROGRAM.THREAD.INDEX. ``watch`` is asked when a call
+    fails, and may raise something better (the server has died). Raises CallFailed or ProgramError at
+    the first call or program that fails: nothing is dropped silently.
+    """
+    driver = LiveDriver(client, ids, run, cache_salt, watch)
+    return await driver.run(specs, times)
+
+
+class _Running:
+    """A program that runs: its texts and its open tasks."""
+
+    def __init__(self, spec: ProgramSpec, scheduled: float, ids: TokenIds) -> None:
+        self.spec = spec
+        self.scheduled: float | None = scheduled  # until its first call is sent
+        self.texts = Texts(ids)
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.abandoned = False
+
+    def fail(self, what: str) -> ProgramError:
+        return ProgramError(f"program {self.spec.index} ({self.spec.kind}) {what}")
+
+
+class LiveDriver:
+    """State of one run; use ``drive_live``."""
+
+    def __init__(
+        self, client: Client, ids: TokenIds, run: str, cache_salt: str, watch: Callable[[], None]
+    ) -> None:
+        self.client = client
+        self.ids = ids
+        self.name = run
+        self.cache_salt = cache_salt
+        self.watch = watch
+        self.origin = 0.0
+        self.calls: list[LiveCall] = []
+        self.programs: list[LiveProgram] = []
+        self.open = 0
+        self.most_open = 0
+
+    def now(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self.origin
+
+    async def run(self, specs: Sequence[ProgramSpec], times: Sequence[float]) -> LiveRun:
+        """Send them all off and wait for the last one."""
+        self.origin, cpu = time.monotonic(), time.process_time()
+        wall = time.time()
+        async with LoopWatch() as watch:
+            await _all([self._program(s, t) for s, t in zip(specs, times, strict=True)])
+        took = self.now()
+        lags = [call.t_send - call.t_sched for call in self.calls]
+        audit = Audit.of(lags, watch.lags, (time.process_time() - cpu) / took, self.most_open)
+        self.programs.sort(key=lambda row: row.program)
+        return LiveRun(self.name, wall, took, self.programs, self.calls, audit)
+
+    # -- programs ----------------------------------------------------------------------
+
+    async def _program(self, spec: ProgramSpec, scheduled: float) -> None:
+        await asyncio.sleep(max(0.0, scheduled - self.now()))
+        running, began, before = _Running(spec, scheduled, self.ids), self.now(), len(self.calls)
+        root = self._start(running, spec.launch())
+        try:
+            await root
+            while running.tasks:  # what was spawned may outlive the root, and spawn more
+                await _settled(running.tasks)
+        except asyncio.CancelledError:
+            if not running.abandoned:
+                raise
+        finally:
+            for task in running.tasks:
+                task.cancel()
+        outcome = "abandoned" if running.abandoned else "finished"
+        calls = sum(call.program == spec.index for call in self.calls[before:])
+        self.programs.append(LiveProgram(spec.index, spec.kind, scheduled, began, self.now(), outcome, calls))
+
+    def _start(self, running: _Running, program: Program) -> asyncio.Task[Any]:
+        task = asyncio.create_task(self._task(running, program))
+        running.tasks.add(task)
+        task.add_done_callback(running.tasks.discard)
+        return task
+
+    async def _task(self, running: _Running, program: Program) -> Any:
+        """Run a coroutine of a program, effect by effect."""
+        resume: Callable[[Any], Any] = program.send
+        value: Any = None
+        while True:
+            try:
+                effect = resume(value)
+            except StopIteration as stop:
+                return stop.value
+            except (TimedOut, KeyboardInterrupt, MemoryError):
+                raise
+            except BaseException as error:  # SystemExit is no way out of a program
+                raise running.fail(f"raised {type(error).__name__}: {error}") from error
+            try:
+                resume, value = program.send, await self._effect(running, effect)
+            except TimedOut as late:
+                resume, value = program.throw, late
+            except asyncio.CancelledError:
+                _cancel(running, program)
+                raise
+
+    async def _effect(self, running: _Running, effect: Effect) -> Any:
+        match effect:
+            case CallEffect():
+                await self._call(running, effect)
+                return None
+            case ToolEffect():
+                return await asyncio.sleep(_seconds(running, effect.work_s))
+            case ThinkEffect():
+                return await asyncio.sleep(_seconds(running, effect.seconds))
+            case JoinEffect():
+                return await _all([self._task(running, program) for program in effect.programs])
+            case SpawnEffect():
+                return self._spawn(running, effect.program)
+            case CancelEffect():
+                effect.task.driver_state.cancel()
+                return None
+            case TimeoutEffect():
+                return await self._timeout(running, effect)
+            case AbandonEffect():
+                return await _abandon(running)
+        raise running.fail(f"awaited {effect!r}; await effects of its session only")
+
+    def _spawn(self, running: _Running, program: Program) -> Handle:
+        handle = Handle()
+        task = self._start(running, program)
+        task.add_done_callback(lambda _: setattr(handle, "done", True))
+        handle.driver_state = task
+        return handle
+
+    async def _timeout(self, running: _Running, effect: TimeoutEffect) -> Any:
+        try:
+            async with asyncio.timeout(_seconds(running, effect.seconds)):
+                return await self._task(running, effect.program)
+        except TimeoutError:
+            raise TimedOut(f"no result within {effect.seconds} s") from None
+
+    # -- calls -------------------------------------------------------------------------
+
+    async def _call(self, running: _Running, effect: CallEffect) -> None:
+        ready, program = self.now(), running.spec.index
+        scheduled, running.scheduled = running.scheduled, None
+        try:
+            prompt = running.texts.prompt(effect.prompt)
+        except ValueError as error:
+            raise running.fail(str(error)) from None
+        name = f"{self.name}.{program}.{effect.thread.replace('.', '_')}.{effect.index}"
+        caller = {"program_id": f"{self.name}.{program}", "thread_id": effect.thread}
+        request = Request(name, prompt, effect.output_tokens, caller, self.cache_salt)
+        answer = await self._answer(request)
+        running.texts.replied(effect.output_id, answer.tokens)
+        sent, first, last = (at - self.origin for at in (answer.t_send, answer.t_first, answer.t_last))
+        due = ready if scheduled is None else scheduled
+        self.calls.append(
+            LiveCall(program, effect.thread, effect.index, name, ready, due, sent, first, last,
+                     len(prompt), answer.tokens)
+        )  # fmt: skip
+
+    async def _answer(self, request: Request) -> Response:
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
+        try:
+            return await self.client.complete(request)
+        except CallFailed:
+            self.watch()
+            raise
+        finally:
+            self.open -= 1
+
+
+def _seconds(running: _Running, seconds: float) -> float:
+    if isinstance(seconds, int | float) and 0.0 <= seconds < LONGEST:
+        return seconds
+    raise running.fail(f"waits for {seconds!r} s; it must be a number of seconds from 0 to {LONGEST:.0f}")
+
+
+async def _all(coroutines: Sequence[Any]) -> list[Any]:
+    """Run concurrently; if one fails, the others are cancelled and its error is raised."""
+    tasks = [asyncio.ensure_future(one) for one in coroutines]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _settled(tasks: set[asyncio.Task[Any]]) -> None:
+    """Wait for all; a cancelled one is no error. Raises what the first of them raised."""
+    done, _ = await asyncio.wait(set(tasks), return_when=asyncio.FIRST_EXCEPTION)
+    for task in done:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+
+
+async def _abandon(running: _Running) -> None:
+    """The client leaves: every task of the program is cancelled, this one too."""
+    running.abandoned = True
+    for task in list(running.tasks):
+        task.cancel()
+    await asyncio.Future()
+
+
+def _cancel(running: _Running, program: Program) -> None:
+    """Raise Cancelled in a coroutine, which must end."""
+    try:
+        program.throw(Cancelled())
+    except (Cancelled, StopIteration):
+        return
+    except BaseException as error:
+        raise running.fail(f"raised {type(error).__name__}: {error}") from error
+    program.close()
+    raise running.fail("went on after it was cancelled: a cancelled task must end")

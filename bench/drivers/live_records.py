@@ -1,0 +1,60 @@
+"""What the live driver saw, from the client's side. Times in seconds since the run began."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from bench.drivers.audit import Audit
+
+
+@dataclass(frozen=True, slots=True)
+class LiveCall:
+    """One call. ``t_sched``: when it was due (a program's first call: its scheduled arrival; later ones:
+    when the program asked, ``t_ready``); ``t_first``, ``t_last``: first and last bytes of the reply."""
+
+    program: int
+    thread: str
+    index: int
+    name: str
+    t_ready: float
+    t_sched: float
+    t_send: float
+    t_first: float
+    t_last: float
+    prompt_tokens: int
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveProgram:
+    """One program; its latency is ``t_end - t_sched``. ``outcome``: finished or abandoned."""
+
+    program: int
+    kind: str
+    t_sched: float
+    t_start: float
+    t_end: float
+    outcome: str
+    calls: int
+
+
+@dataclass(frozen=True)
+class LiveRun:
+    """A run that is over. ``wall``: Unix time at which it began; ``took`` in seconds."""
+
+    name: str
+    wall: float
+    took: float
+    programs: list[LiveProgram]
+    calls: list[LiveCall]
+    audit: Audit
+
+    def said(self) -> dict[str, str]:
+        """A hash of what every call was answered, by PROGRAM.THREAD.INDEX."""
+        return {
+            call.name.removeprefix(f"{self.name}."): hashlib.sha256(repr(call.tokens).encode()).hexdigest()[
+                :16
+            ]
+            for call in self.calls
+        }
