@@ -3,10 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple, Protocol
 
 from vocabulary import INF, Call, Finished, Slot, Usage
 
 _NUMBERS = tuple(f.name for f in fields(Finished) if f.name != "call")
+Request = Any
+"""vLLM's."""
+
+
+class Totals(Protocol):
+    """What a call gained that decoded one token in every step so far, had it been there from the first."""
+
+    unit: str
+    steps: int
+    seconds: float
+
+
+class Scheduled(NamedTuple):
+    """A call's part in a step: ``computed`` tokens were in its KV, ``tokens`` more are scheduled.
+
+    ``emits``: it brings its next token. ``admission``: which of its admissions it computes the prompt of
+    (from 1), 0 if it decodes. ``first``: the call's very first step.
+    """
+
+    request: Request
+    account: Account
+    computed: int
+    tokens: int
+    emits: bool
+    admission: int = 0
+    first: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -14,20 +41,27 @@ class Account:
     """The books of one call, and the slot it stands in.
 
     ``since_slot`` is the service received since the slot was given (the
-    scheduler's unit); ``fresh`` says that it has emitted nothing since its last
-    admission, ``renewed`` that its slot was
-    renewed at this boundary; ``waits`` is its log, (time in s, arrive|admit|hold|preempt|end).
+    scheduler's unit); ``fresh`` says that no step since its last admission is
+    to bring a token, ``renewed`` that its slot was renewed at this boundary;
+    ``place`` is its place among the running (larger came later); ``waits`` its
+    log, (time in s, arrive|admit|hold|preempt|end).
+
+    While it decodes one token in every step, only the totals grow, and ``since``
+    holds those up to which it has been charged; ``settle`` brings it up to date.
     """
 
     row: Finished
     slot: Slot
-    unit: str
+    totals: Totals
     one_shot: bool = False
     in_batch: bool = False
     fresh: bool = True
     renewed: bool = False
+    closed: bool = False
     admissions: int = 0
+    place: int = 0
     since_slot: float = 0.0
+    since: tuple[int, float] | None = None
     waits: list[tuple[float, str]] = field(default_factory=list)
 
     def as_dict(self, request_id: str) -> dict[str, object]:
@@ -54,7 +88,7 @@ class Account:
 
     @property
     def quantum_used(self) -> bool:
-        """Whether ``expire`` is due."""
+        """Whether ``expire`` is due (once settled)."""
         return self.since_slot >= self.slot.quantum
 
     def expire(self, slot: Slot) -> None:
@@ -93,28 +127,42 @@ class Account:
         self.row.preemptions += 1
         self.waits.append((now, how))
 
-    def charge(self, tokens: int, seconds: float, emits: bool, now: float) -> None:
-        """It took part in a step of ``seconds`` that ended at ``now`` with ``tokens`` scheduled tokens."""
+    def charge(self, part: Scheduled, seconds: float, now: float) -> None:
+        """It took part in a step of ``seconds`` that ended at ``now``."""
         row = self.row
+        unit = self.totals.unit
         row.steps += 1
-        served = 1.0 if self.unit == "step" else seconds if self.unit == "s" else float(tokens)
-        row.served += served
-        self.since_slot += served
-        if not self.fresh:
+        self._serve(1.0 if unit == "step" else seconds if unit == "s" else float(part.tokens))
+        if not part.admission:
             row.decode_s += seconds
-        elif self.admissions == 1:
+        elif part.admission == 1:
             row.prefill_s += seconds
-            row.prefill_tokens += tokens
+            row.prefill_tokens += part.tokens
         else:
             row.reprefill_s += seconds
-            row.reprefill_tokens += tokens
-        if emits:
-            self.fresh = False
-            if row.t_first_token == INF:
-                row.t_first_token = now
+            row.reprefill_tokens += part.tokens
+        if part.emits and row.t_first_token == INF:
+            row.t_first_token = now
+
+    def settle(self) -> None:
+        """Charge what the totals have grown by since it was last charged from them: sums on the time grid."""
+        if self.since is None:
+            return
+        totals = self.totals
+        steps, seconds = totals.steps - self.since[0], totals.seconds - self.since[1]
+        if steps:
+            self.since = (totals.steps, totals.seconds)
+            self.row.steps += steps
+            self.row.decode_s += seconds
+            self._serve(seconds if totals.unit == "s" else float(steps))
+
+    def _serve(self, service: float) -> None:
+        self.row.served += service
+        self.since_slot += service
 
     def usage(self, now: float) -> Usage:
-        """What it has received by ``now``."""
+        """What it has received by ``now``; a step in flight is not in it."""
+        self.settle()
         row = self.row
         exec_s = row.prefill_s + row.reprefill_s + row.decode_s
         return Usage(row.served, exec_s, now - row.t_arrive - exec_s)
@@ -125,6 +173,6 @@ class Account:
         row = self.row
         row.t_end, row.wait_s = now, usage.wait_s
         row.output_tokens, row.aborted = output_tokens, aborted
-        self.in_batch = False
+        self.in_batch, self.closed, self.since = False, True, None
         self.waits.append((now, "end"))
         return usage

@@ -1,35 +1,34 @@
 """Who runs in the next step: displacement before vLLM schedules (docs/engine.md), and hold (docs/vllm.md).
 
-Imports nothing of vLLM. Room is counted in slots, 16-token blocks and tokens of one step.
+Imports nothing of vLLM. Room is counted in slots, KV blocks and tokens of one step.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
 
-from vocabulary import blocks_for
+from vocabulary import BLOCK
 
 Request = Any
 """vLLM's: request_id, priority (the order), num_tokens, num_computed_tokens, is_prefill_chunk."""
 Order = tuple[int, float, int]
+Rank = tuple[int, bool, float, int]
 
 
-class Waiting(Protocol):
-    """vLLM's priority queue; iterating copies it."""
+class Queues(Protocol):
+    """The waiting calls in order; an iterator over them is not disturbed by what is added meanwhile."""
 
-    def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Request]: ...
-    def peek_request(self) -> Request:
-        """The first in order."""
 
 
 class Host(Protocol):
     """What a plan asks of and does to ``systems.vllm_host.scheduler.PolicyMixin``."""
 
     running: list[Request]
-    waiting: Waiting
+    queues: Queues
     held: dict[str, Request]
     max_num_running_reqs: int
     max_num_scheduled_tokens: int
@@ -74,20 +73,24 @@ class Plan:
         self.budget = host.max_num_scheduled_tokens
         self.reserved = 0
         self.given: dict[str, int] = {}
-        self.queue: list[tuple[Order, Request]] = []
+        self.queue: list[tuple[Order, Request]] = [(r.priority, r) for r in host.held.values()]
+        heapify(self.queue)
+        self.ahead = (r for r in host.queues if host.may_be_admitted(r))
+        self.next = next(self.ahead, None)
+        self.worst = sorted((self._rank(r), i, r) for i, r in enumerate(host.running))
         for request in host.running:
             self._give(request, host.tokens_left(request))
 
     def run(self) -> None:
         """Visit the waiting calls in order, victims included; stop at the first that gets no room."""
-        host = self.host
-        if not host.held and not (host.waiting and self._victim(host.waiting.peek_request())):
-            return
-        waiting = (r for r in host.waiting if host.may_be_admitted(r))
-        self.queue = [(r.priority, r) for r in (*host.held.values(), *waiting)]
-        heapify(self.queue)
-        while self.queue and self._place(heappop(self.queue)[1]):
+        while (request := self._first()) is not None and self._place(request):
             pass
+
+    def _first(self) -> Request | None:
+        if self.next is not None and not (self.queue and self.queue[0][0] < self.next.priority):
+            request, self.next = self.next, next(self.ahead, None)
+            return request
+        return heappop(self.queue)[1] if self.queue else None
 
     def _give(self, request: Request, tokens: int) -> None:
         tokens = min(tokens, self.budget)
@@ -99,10 +102,10 @@ class Plan:
 
     def _victim(self, request: Request) -> Request | None:
         """The worst running call, if ``request`` outranks it."""
-        worst = max(self.host.running, key=self._rank, default=None)
+        worst = self.worst[-1][2] if self.worst else None
         return worst if worst is not None and self._outranks(request, worst) else None
 
-    def _rank(self, running: Request) -> tuple[int, bool, float, int]:
+    def _rank(self, running: Request) -> Rank:
         level, key, seq = running.priority
         return level, self.host.renewed(running), key, seq
 
@@ -112,10 +115,18 @@ class Plan:
         return theirs[0] > mine[0] or (theirs[0] == mine[0] and self.host.renewed(running) and theirs > mine)
 
     def _remove(self, victim: Request) -> None:
+        self._forget(victim)
         self.host.displace(victim)
-        self.slots += 1
         self.budget += self.given.pop(victim.request_id, 0)
         heappush(self.queue, (victim.priority, victim))
+
+    def _forget(self, victim: Request) -> None:
+        """``victim`` no longer runs; it is mostly the worst."""
+        at = len(self.worst) - 1
+        while self.worst[at][2] != victim:
+            at -= 1
+        del self.worst[at]
+        self.slots += 1
 
     def _place(self, request: Request) -> bool:
         if self._victim(request) is None or not self._find_tokens(request):
@@ -164,8 +175,8 @@ class HoldPlan(Plan):
         return super()._free() - sum(host.growth(r, self.given[r.request_id]) for r in host.running)
 
     def _remove(self, victim: Request) -> None:
+        self._forget(victim)
         self.host.hold(victim)
-        self.slots += 1
         self.budget += self.given.pop(victim.request_id, 0)
         heappush(self.queue, (victim.priority, victim))
 
@@ -182,6 +193,7 @@ class HoldPlan(Plan):
         self._give(request, request.num_tokens - hit_tokens)
         if held:
             self.host.resume(request)
+            insort(self.worst, (self._rank(request), len(self.host.running), request))
         else:
             self.reserved += need
         return True
@@ -219,6 +231,6 @@ def _order(request: Request) -> Order:
     return order
 
 
-def growth(computed: int, tokens: int, held: int) -> int:
-    """New blocks a call with ``held`` blocks needs to compute ``tokens`` more tokens."""
-    return max(blocks_for(computed + tokens) - held, 0)
+def growth(computed: int, tokens: int, held: int, block: int = BLOCK) -> int:
+    """New blocks (of ``block`` tokens) that a call with ``held`` needs to compute ``tokens`` more tokens."""
+    return max(-(-(computed + tokens) // block) - held, 0)

@@ -1,12 +1,12 @@
 """Our scheduling policies inside vLLM's V1 Scheduler (docs/engine.md, docs/vllm.md).
 
     python -m vllm.entrypoints.openai.api_server --scheduling-policy priority
-        --scheduler-cls systems.vllm_host.scheduler.PolicyScheduler
+        --scheduler-cls systems.vllm_host.scheduler.PolicyScheduler --no-async-scheduling
         --additional-config '{"scheduler": "atlas", "knobs": {}, "preemption": "recompute"}'
 
-vLLM has no stable scheduler API: this is written against 0.32, and overrides
-``__init__``, ``add_request``, ``schedule``, ``update_from_output``,
-``_preempt_request`` and ``_free_request`` only.
+vLLM has no stable scheduler API: this is run against 0.28, 0.31 and 0.32, and
+overrides ``__init__``, ``add_request``, ``schedule``, ``update_from_output``,
+``shutdown``, ``_preempt_request`` and ``_free_request`` only.
 """
 
 from __future__ import annotations
@@ -15,46 +15,28 @@ import json
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from vllm import __version__ as vllm_version
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler as VllmScheduler
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from systems.protocols import Scheduler
-from systems.vllm_host.accounts import Account
+from systems.vllm_host.accounts import Account, Scheduled
 from systems.vllm_host.callers import Callers
+from systems.vllm_host.ledger import InFlight, Ledger
 from systems.vllm_host.options import HostOptions
 from systems.vllm_host.plan import HoldPlan, Plan, growth
+from systems.vllm_host.queues import Queues
 from systems.vllm_host.step_log import StepLog
-from vocabulary import Call, Decision, Finished, Snapshot, blocks_for, on_grid
+from vocabulary import Call, Decision, Finished, Snapshot, on_grid
+
+__all__ = ["InFlight", "PolicyAsyncScheduler", "PolicyMixin", "PolicyScheduler", "Scheduled"]
 
 Clock = Callable[[], float]
-
-
-class Scheduled(NamedTuple):
-    """A call's part in a step: ``computed`` tokens were in its KV, ``tokens`` more are scheduled."""
-
-    request: Request
-    account: Account
-    computed: int
-    tokens: int
-    emits: bool
-
-
-class InFlight(NamedTuple):
-    """A step from ``schedule`` to ``update_from_output``.
-
-    ``load``: (calls in vLLM's running list, other calls), after it was scheduled.
-    """
-
-    start: float
-    batch: list[Scheduled]
-    preempted: tuple[int, ...]
-    preempted_ids: tuple[str, ...] = ()
-    load: tuple[int, int] = (0, 0)
 
 
 def _since(origin: float) -> Clock:
@@ -67,8 +49,9 @@ class PolicyMixin:
 
     ``policy``, ``clock`` (seconds on the time grid) and ``options`` are given
     by tests and by the virtual engine; in a server they come from
-    ``--additional-config`` and from ``time.monotonic``. Raises ValueError if
-    vLLM does not run with ``--scheduling-policy priority``.
+    ``--additional-config`` and from ``time.monotonic``. ``whole_batches``: every
+    step's ``InFlight.batch`` names all its calls, as the step log needs it.
+    Raises ValueError if vLLM does not run with ``--scheduling-policy priority``.
     """
 
     def __init__(
@@ -77,6 +60,7 @@ class PolicyMixin:
         policy: Scheduler | None = None,
         clock: Clock | None = None,
         options: HostOptions | None = None,
+        whole_batches: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -92,14 +76,16 @@ class PolicyMixin:
         self.decisions: list[Decision] = []
         self.tally: Counter[str] = Counter()  # decisions by rule, recorded or not
         self.on_close: Callable[[Account], None] = lambda _: None
+        self.queues = Queues(self)
+        self._ledger = Ledger(self.carried.unit)
         self._callers = Callers()
-        self._renewed: list[Account] = []
         self._preempted: list[int] = []
         self._displacing = False
         self._last_end = 0.0
         self._log = self.options.open_log()
         self._unlogged: list[str] = []  # preempted in passes that scheduled nothing
         self._steps = StepLog(self.options.steps, self._head(clock)) if self.options.steps else None
+        self._whole = whole_batches or self._steps is not None
 
     # Calls in and out
 
@@ -118,7 +104,7 @@ class PolicyMixin:
         """Take ``request`` in as ``call``, which arrived at ``now``."""
         slot = self.carried.arrive(call, snap, now)
         row = Finished(call, self.options.engine, now, level=slot.level)
-        account = Account(row, slot, self.carried.unit, one_shot)
+        account = Account(row, slot, self._ledger, one_shot)
         account.waits.append((now, "arrive"))
         self.accounts[request.request_id] = account
         self.by_seq[call.seq] = request
@@ -131,6 +117,7 @@ class PolicyMixin:
         self.held.pop(request.request_id, None)
         account = self.accounts.pop(request.request_id, None)
         if account is not None:
+            self._ledger.exit(request.request_id, account)
             aborted = request.status in (RequestStatus.FINISHED_ABORTED, RequestStatus.FINISHED_ERROR)
             self._close(request, account, aborted)
         return result
@@ -154,21 +141,16 @@ class PolicyMixin:
         now = self.now()
         self._preempted = []
         self._promote(now)
-        self.running = [r for r in self.running if r.request_id not in self.held]
-        self._displacing = True
-        (HoldPlan if self.options.preemption == "hold" else Plan)(self).run()
-        self._displacing = False
-        for account in self._renewed:
-            account.renewed = False
-        self._renewed.clear()
+        if self.held:
+            self.running = [r for r in self.running if r.request_id not in self.held]
+        first = self.queues.first()
+        if self.held or (first is not None and self._ledger.outranked(first.priority)):
+            self._displacing = True
+            (HoldPlan if self.options.preemption == "hold" else Plan)(self).run()
+            self._displacing = False
+        self._ledger.forget_renewals()
         output = super().schedule(*args, **kwargs)
-        batch = self._batch(output, now)
-        preempted = tuple(self._preempted)
-        names = tuple(self.by_seq[seq].request_id for seq in preempted)
-        running = len(self.running)
-        self.running.extend(self.held.values())
-        load = (running, len(self.accounts) - running)
-        self.in_flight.append(InFlight(now, batch, preempted, names, load))
+        self.in_flight.append(self._begun(output, now))
         return output
 
     def update_from_output(
@@ -178,58 +160,71 @@ class PolicyMixin:
         step = self.in_flight.popleft()
         now = self.now()
         seconds = now - max(step.start, self._last_end)  # steps overlap under async scheduling
-        for part in step.batch:
-            part.account.charge(part.tokens, seconds, part.emits, now)
+        self._ledger.charge(step, seconds, now)
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         self._last_end = now
-        if step.batch:
-            self._expire(now)
+        if step.computes:
+            self._expire(step, now)
         if self._steps is not None:
             self._log_step(self._steps, step, now)
         return outputs
 
-    def _batch(self, output: SchedulerOutput, now: float) -> list[Scheduled]:
-        batch = []
-        for request_id, tokens in output.num_scheduled_tokens.items():
-            request, account = self.requests[request_id], self.accounts[request_id]
-            computed = request.num_computed_tokens - tokens
-            if not account.in_batch:
-                self._admitted(account, computed, now)
-            batch.append(Scheduled(request, account, computed, tokens, not request.is_prefill_chunk))
-        return batch
+    def _begun(self, output: SchedulerOutput, now: float) -> InFlight:
+        tokens = output.num_scheduled_tokens
+        step = self._ledger.begin(now, tokens)
+        for name in self._ledger.others(step, tokens, output.total_num_scheduled_tokens):
+            account = self.accounts[name]
+            enters = not account.in_batch
+            part = self._part(name, account, tokens[name], now)
+            self._ledger.add(step, part._replace(first=enters and account.admissions == 1))
+        running = len(self.running)
+        self.running.extend(self.held.values())
+        step.load = (running, len(self.accounts) - running)
+        if self._preempted:
+            step.preempted = tuple(self._preempted)
+            step.preempted_ids = tuple(self.by_seq[seq].request_id for seq in step.preempted)
+        step.batch = self._whole_batch(step, tokens, now) if self._whole else step.parts
+        return step
 
-    def _admitted(self, account: Account, cached: int, now: float) -> None:
-        account.admit(cached, now)
-        self._started(account, cached, now)
+    def _part(self, name: str, account: Account, tokens: int, now: float) -> Scheduled:
+        request = self.requests[name]
+        computed = request.num_computed_tokens - tokens
+        if not account.in_batch:
+            account.admit(computed, now)
+            self._started(account, computed, now)
+        admission = account.admissions if account.fresh else 0
+        return Scheduled(request, account, computed, tokens, not request.is_prefill_chunk, admission)
+
+    def _whole_batch(self, step: InFlight, tokens: dict[str, int], now: float) -> list[Scheduled]:
+        parts = {part.request.request_id: part for part in step.parts}
+        return [parts.get(n) or self._part(n, self.accounts[n], tokens[n], now) for n in tokens]
 
     def _started(self, account: Account, value: int, now: float) -> None:
+        self._ledger.enter(account)
         self._decide(now, account, "admit", value)
         if self.carried.tracks_wait:
             self.carried.start(account.call, now)
 
-    def _expire(self, now: float) -> None:
-        for request in self.running:
-            account = self.accounts[request.request_id]
-            if account.quantum_used and request.request_id not in self.held:
-                slot = self.carried.expire(account.call, account.row.served, now)
-                account.expire(slot)
-                self._renewed.append(account)
-                request.priority = account.order
-                self._decide(now, account, "expire", slot.key)
+    def _expire(self, step: InFlight, now: float) -> None:
+        for account in self._ledger.expired(step):
+            slot = self.carried.expire(account.call, account.row.served, now)
+            self._ledger.renew(account, slot)
+            self.by_seq[account.call.seq].priority = account.order
+            self._decide(now, account, "expire", slot.key)
 
     def _promote(self, now: float) -> None:
         if not self.carried.tracks_wait or self.carried.next_due() > now:
             return
         due = [(self.by_seq[call.seq], slot) for call, slot in self.carried.due(now)]
         queued = {r for r, _ in due if r.request_id not in self.held}
-        self.waiting.remove_requests(queued)  # before its order changes: it is a heap
+        self.queues.remove(queued)  # before its order changes: it is a heap
         for request, slot in due:
             account = self.accounts[request.request_id]
             account.promote(slot)
             request.priority = account.order
             self._decide(now, account, "promote", slot.key)
             if request in queued:
-                self.waiting.add_request(request)
+                self.queues.add(request)
 
     # The step log
 
@@ -251,7 +246,7 @@ class PolicyMixin:
 
     def _log_step(self, log: StepLog, step: InFlight, end: float) -> None:
         self._unlogged += step.preempted_ids
-        if step.batch:
+        if step.computes:
             parts = [(p.request.request_id, p.computed, p.tokens, int(p.emits)) for p in step.batch]
             log.step(step.start, end, step.load, parts, self._unlogged)
             self._unlogged.clear()
@@ -306,6 +301,7 @@ class PolicyMixin:
 
     def _left(self, request: Request, rule: str, how: str) -> None:
         account, now = self.accounts[request.request_id], self.now()
+        self._ledger.exit(request.request_id, account)
         account.leave(how, now)
         self._preempted.append(account.call.seq)
         self._decide(now, account, rule, 0)
@@ -319,27 +315,33 @@ class PolicyMixin:
         return self.kv_cache_manager.block_pool.get_num_free_blocks()
 
     def tokens_left(self, request: Request) -> int:
-        """Tokens a running call wants in its next step."""
-        return request.num_tokens_with_spec + request.num_output_placeholders - request.num_computed_tokens
+        """Tokens a running call wants in its next step; 0 where the steps in flight bring its last token."""
+        placeholders = request.num_output_placeholders
+        computed = request.num_computed_tokens
+        if placeholders and computed + 2 - placeholders >= request.num_prompt_tokens + request.max_tokens:
+            return 0
+        return request.num_tokens_with_spec + placeholders - computed
 
     def blocks_needed(self, request: Request) -> tuple[int, int]:
         """(free blocks that admitting it whole takes, tokens the prefix cache has of it)."""
         blocks, hit_tokens, *_ = self.kv_cache_manager.get_computed_blocks(request)
         in_use = sum(block.ref_cnt > 0 for block in blocks.blocks[0])
-        return blocks_for(request.num_tokens) - in_use, hit_tokens
+        return -(-request.num_tokens // self.block_size) - in_use, hit_tokens
 
     def growth(self, request: Request, tokens: int) -> int:
         """New blocks a call that has KV needs for ``tokens`` more tokens."""
         held = len(self.kv_cache_manager.get_blocks(request.request_id).blocks[0])
-        return growth(request.num_computed_tokens, tokens, held)
+        return growth(request.num_computed_tokens, tokens, held, self.block_size)
 
     def renewed(self, request: Request) -> bool:
         """Whether its quantum was used up at this very boundary."""
         return self.accounts[request.request_id].renewed
 
     def may_be_admitted(self, request: Request) -> bool:
-        """Not blocked by vLLM itself (a grammar that compiles, a remote KV transfer)."""
-        return not self._is_blocked_waiting_status(request.status)
+        """Not blocked by vLLM itself: by a grammar that compiles, a KV transfer, a token still in flight."""
+        if self._is_blocked_waiting_status(request.status):
+            return False
+        return not request.num_stale_output_tokens or request.drop_stale_output
 
     def _decide(self, now: float, account: Account, rule: str, value: float) -> None:
         self.tally[rule] += 1
@@ -350,3 +352,7 @@ class PolicyMixin:
 
 class PolicyScheduler(PolicyMixin, VllmScheduler):
     """vLLM's synchronous V1 scheduler with our policy inside."""
+
+
+class PolicyAsyncScheduler(PolicyMixin, VllmAsyncScheduler):
+    """vLLM's V1 scheduler with a step in flight while the next one is scheduled, and our policy inside."""

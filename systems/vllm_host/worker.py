@@ -30,9 +30,9 @@ from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
 from systems.protocols import LatencyModel, Scheduler
-from systems.vllm_host.accounts import Account
+from systems.vllm_host.accounts import Account, Scheduled
 from systems.vllm_host.options import HostOptions
-from systems.vllm_host.scheduler import InFlight, PolicyScheduler, Scheduled
+from systems.vllm_host.scheduler import InFlight, PolicyScheduler
 from systems.vllm_host.wire import Failure, State, receive, send
 from vocabulary import (
     BLOCK,
@@ -112,7 +112,9 @@ class VirtualVllm:
         self.config = config
         self.latency = latency
         options = HostOptions(preemption=preemption, engine=number, record_decisions=config.record_decisions)
-        self.scheduler = build_scheduler(config, policy=policy, clock=self._time, options=options)
+        self.scheduler = build_scheduler(
+            config, policy=policy, clock=self._time, options=options, whole_batches=True
+        )
         self.scheduler.on_close = self._closed
         self.evictions = EvictionCounter()
         self.pool = self.scheduler.kv_cache_manager.block_pool
@@ -228,8 +230,8 @@ class VirtualVllm:
         self.output = output
 
     def _seconds(self, batch: list[Scheduled]) -> float:
-        prefills = [(part.tokens, part.computed) for part in batch if part.account.fresh]
-        contexts = [part.request.num_tokens for part in batch if not part.account.fresh]
+        prefills = [(part.tokens, part.computed) for part in batch if part.admission]
+        contexts = [part.request.num_tokens for part in batch if not part.admission]
         self.count["computed_prefill_tokens"] += sum(tokens for tokens, _ in prefills)
         self.count["decode_tokens"] += len(contexts)
         return self.latency.step(prefills, len(contexts), sum(contexts))
@@ -248,7 +250,7 @@ class VirtualVllm:
         self.busy_s += seconds
         self.kv_grid += self._kv_used() * int(seconds / GRID)
         if self.config.prefix_cache:
-            first = [p for p in step.batch if not p.account.row.steps]
+            first = [p for p in step.batch if p.first]
             self.count["query_tokens"] += sum(p.request.num_tokens for p in first)
             self.count["hit_tokens"] += sum(p.computed for p in first)
         if self.config.record_steps:

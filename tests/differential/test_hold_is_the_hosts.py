@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
@@ -47,20 +46,6 @@ class Request:
         return self.job.prefilling
 
 
-class Waiting:
-    def __init__(self, jobs: list[Job]) -> None:
-        self.jobs = sorted(jobs, key=order_of)
-
-    def __len__(self) -> int:
-        return len(self.jobs)
-
-    def __iter__(self) -> Iterator[Request]:
-        return map(Request, self.jobs)
-
-    def peek_request(self) -> Request:
-        return Request(self.jobs[0])
-
-
 class HostsPlan:
     """In place of ``Holding``: ``HoldPlan`` decides, the reference engine moves (vllm_host.plan.Host)."""
 
@@ -81,8 +66,8 @@ class HostsPlan:
         return [Request(job) for job in self.state.running]
 
     @property
-    def waiting(self) -> Waiting:
-        return Waiting([job for job in self.state.waiting if not job.held])
+    def queues(self) -> list[Request]:
+        return [Request(job) for job in sorted(self.state.waiting, key=order_of) if not job.held]
 
     @property
     def held(self) -> dict[str, Request]:

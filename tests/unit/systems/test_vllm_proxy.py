@@ -10,8 +10,9 @@ import pytest
 from systems.catalog import CatalogError
 from systems.engines.vllm_virtual import EngineUnavailable, VllmVirtualEngine, vllm_python
 from systems.schedulers.fcfs import Fcfs
-from systems.vllm_host.accounts import Account
+from systems.vllm_host.accounts import Account, Scheduled
 from systems.vllm_host.callers import Callers
+from systems.vllm_host.ledger import Ledger
 from systems.vllm_host.options import HostOptions
 from systems.vllm_host.plan import HoldPlan, Plan, growth
 from systems.vllm_host.wire import receive, send
@@ -60,20 +61,24 @@ def test_messages_arrive_whole_or_not_at_all():
 
 
 def account(unit="step"):
-    return Account(Finished(Call(7, 0, "", 0, 40), 0, 2.0, level=1), Slot(1, 0.0, 3.0), unit)
+    return Account(Finished(Call(7, 0, "", 0, 40), 0, 2.0, level=1), Slot(1, 0.0, 3.0), Ledger(unit))
+
+
+def part(books, tokens, emits, admission=0):
+    return Scheduled(None, books, 0, tokens, emits, admission)
 
 
 @pytest.mark.parametrize(("unit", "served"), [("step", 4.0), ("s", 3.0), ("token", 83.0)])
 def test_a_call_is_charged_by_phase_and_unit(unit, served):
     books = account(unit)
     books.admit(16, 3.0)
-    books.charge(24, 1.0, True, 4.0)  # prefill, first token
-    books.charge(1, 0.5, True, 4.5)  # decode
+    books.charge(part(books, 24, True, 1), 1.0, 4.0)  # prefill, first token
+    books.charge(part(books, 1, True), 0.5, 4.5)  # decode
     books.leave("preempt", 4.5)
     assert books.usage(6.5).wait_s == 3.0
     books.admit(0, 6.5)
-    books.charge(42, 1.0, False, 7.5)  # re-prefill in two chunks
-    books.charge(16, 0.5, True, 8.0)
+    books.charge(part(books, 42, False, 2), 1.0, 7.5)  # re-prefill in two chunks
+    books.charge(part(books, 16, True, 2), 0.5, 8.0)
     assert books.close(3, False, 8.0) == Usage(served, 3.0, 3.0)
     row = books.row
     assert (row.prefill_s, row.decode_s, row.reprefill_s) == (1.0, 0.5, 1.5)
@@ -87,7 +92,7 @@ def test_a_quantum_is_counted_from_its_slot():
     books.admit(0, 2.0)
     for _ in range(3):
         assert not books.quantum_used
-        books.charge(1, 1.0, True, 3.0)
+        books.charge(part(books, 1, True), 1.0, 3.0)
     assert books.quantum_used
     books.expire(Slot(2, 5.0, 1.0))
     assert (books.quantum_used, books.renewed, books.row.demotions, books.order) == (
@@ -171,23 +176,22 @@ class Request:
         self.is_prefill_chunk = partial
 
 
-class Queue(list):
-    def peek_request(self):
-        return min(self, key=lambda r: r.priority)
-
-
 class Host:
     """Blocks are counted; nothing is cached. Records what a plan did."""
 
     def __init__(self, running=(), waiting=(), held=(), blocks=10, slots=2, budget=64, renewed=()):
         self.running = list(running)
-        self.waiting = Queue(waiting)
+        self.waiting = list(waiting)
         self.held = {r.request_id: r for r in held}
         self.blocks = blocks
         self.max_num_running_reqs = slots
         self.max_num_scheduled_tokens = budget
         self.names = set(renewed)
         self.did = []
+
+    @property
+    def queues(self):
+        return sorted(self.waiting, key=lambda r: r.priority)
 
     def free_blocks(self):
         return self.blocks - sum(self.own(r) for r in (*self.running, *self.held.values()))
