@@ -173,13 +173,14 @@ def source(meta: Mapping[str, Any]) -> dict[str, str]:
 
 
 def kv(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """KV blocks as that engine counted them, not computed; the rest of its memory is what it left."""
+    """KV blocks as that engine counted them, less the one it keeps to itself; the rest is ``runtime``."""
     facts, cache = model_facts()[MODEL], meta["kv_cache"]
     memory, part = meta["hardware"]["device_total_memory_bytes"], cache["gpu_memory_utilization"]
-    left = int(memory * part) - facts.weight_bytes - cache["num_gpu_blocks"] * facts.kv_block_bytes(1)
+    blocks = cache["num_gpu_blocks"] - 1
+    left = int(memory * part) - facts.weight_bytes - blocks * facts.kv_block_bytes(1)
     return {
-        "blocks": cache["num_gpu_blocks"],
-        "measured": f"vLLM {meta['vllm_version']}'s own count on the card",
+        "blocks": blocks,
+        "measured": f"vLLM {meta['vllm_version']} found {blocks + 1} and keeps one to itself",
         "block_tokens": cache["block_size"],
         "bytes_per_token": facts.kv_token_bytes(1),
         "memory_bytes": memory,

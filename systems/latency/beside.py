@@ -51,6 +51,10 @@ class BesideLatency(TableLatency):
     def __reduce__(self) -> tuple[Any, ...]:
         return BesideLatency, (self._table, self.digest)
 
+    def parts_alone(self) -> TableLatency:
+        """The same table without its mixed part: decode attention as in a step of its own."""
+        return TableLatency(self._table, self.digest)
+
     def step(self, prefills: Sequence[tuple[int, int]], n_decode: int, sum_ctx: int) -> float:
         """Seconds of one step; see ``LatencyModel.step``. Raises ValueError if the step is empty."""
         if not prefills or not n_decode:

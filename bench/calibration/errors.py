@@ -1,0 +1,102 @@
+"""How far simulated times are from measured ones: statistics, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from systems.latency.calibration import HeldOut
+
+Array = NDArray[np.float64]
+
+METRICS = ("TTFT", "TPOT", "E2E")
+"""Columns of a table of times, seconds."""
+RESAMPLES = 2000
+BLOCKS = 30
+"""Requests of one run share queues: a bootstrap draws runs of neighbours, about so many in a recording."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A fraction and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2%} ({self.low:.2%} .. {self.high:.2%})"
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Relative errors of one metric over ``n`` rows, simulated against measured.
+
+    ``mean`` and ``median`` are of their sizes; ``of_means`` compares the two means, with its sign.
+    """
+
+    metric: str
+    n: int
+    mean: Spread
+    median: Spread
+    of_means: Spread
+    largest: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def errors(simulated: Array, measured: Array, block: int = 0, seed: int = 1) -> list[Errors]:
+    """One entry for each metric that was measured.
+
+    ``simulated``, ``measured``: (rows, 3), seconds, NaN where missing. ``block``: neighbours that are drawn
+    together by the bootstrap; 0 for about ``BLOCKS`` blocks, 1 where rows are independent.
+    """
+    found = []
+    for column, metric in enumerate(METRICS):
+        there = np.isfinite(simulated[:, column]) & np.isfinite(measured[:, column])
+        if there.any():
+            found.append(_of(metric, simulated[there, column], measured[there, column], block, seed))
+    return found
+
+
+def _of(metric: str, simulated: Array, measured: Array, block: int, seed: int) -> Errors:
+    n = len(measured)
+    off = np.abs(simulated / measured - 1.0)
+    draws = _draws(n, block or max(1, n // BLOCKS), seed)
+
+    def spread(statistic: Callable[[NDArray[np.int64]], float]) -> Spread:
+        several = [statistic(draw) for draw in draws]
+        low, high = np.quantile(several, [0.025, 0.975])
+        return Spread(statistic(np.arange(n)), float(low), float(high))
+
+    return Errors(
+        metric,
+        n,
+        spread(lambda i: float(off[i].mean())),
+        spread(lambda i: float(np.median(off[i]))),
+        spread(lambda i: float(simulated[i].mean() / measured[i].mean() - 1.0)),
+        float(off.max()),
+    )
+
+
+def _draws(n: int, block: int, seed: int) -> list[NDArray[np.int64]]:
+    """Row numbers of every resample: runs of ``block`` neighbours, wrapped around."""
+    rng = np.random.default_rng(seed)
+    runs = -(-n // block)
+    starts = rng.integers(0, n, size=(RESAMPLES, runs))
+    return [((row[:, None] + np.arange(block)) % n).ravel()[:n] for row in starts]
+
+
+def held_out(found: list[Errors], where: str) -> tuple[HeldOut, ...]:
+    """What a calibration says of itself: mean size, and for TTFT, whose tail is long, the median."""
+    return tuple(
+        HeldOut(one.metric, name, round(float(getattr(one, name).value), 5), one.n, where)
+        for one in found
+        for name in (("median",) if one.metric == "TTFT" else ("mean",))
+    )

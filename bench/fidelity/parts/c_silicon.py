@@ -1,0 +1,169 @@
+"""c: published operating points of a 70B model on H100s; two numbers for all of them, errors held out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.calibration.calibrate import Fitted, calibrate
+from bench.calibration.errors import Errors, errors
+from bench.calibration.readers.operating_points import READER
+from bench.calibration.recordings import Points
+from bench.calibration.subject import Loops, spelled, subject
+from bench.fidelity.part import Bar, Options, Outcome, Say
+from systems.latency.validation import Validation
+
+Array = NDArray[np.float64]
+
+MODEL, GPU = "llama-3.1-70b-fp8", "h100"
+FILE = Path("silicon") / "llama-3.1-70b-fp8-vllm-h100.csv"
+BARS = (("TPOT", "mean", 8.5), ("TTFT", "median", 15.0))
+AGAINST = "published vLLM points of the 70B in FP8 on 2, 4 and 8 H100s (InferenceMAX, October 2025)"
+FITTED = "scale and ms per step for all points, 3-fold held out"
+SEEDS = (2, 3)
+
+
+class Silicon:
+    """One scale and one ms per step for TP 2, 4 and 8, fitted on TTFT and TPOT together."""
+
+    name = "c-silicon"
+    title = "c. Published points of a 70B model on H100s"
+    cost = "a file of published points; about 3 minutes"
+
+    def missing(self, options: Options) -> str:
+        """Which file it lacks."""
+        return "" if (options.data / FILE).is_file() else f"no file {options.data / FILE} (give --data)"
+
+    def run(self, options: Options, say: Say) -> Outcome:
+        """Compare. Raises BenchError."""
+        points = READER.read(options.data / FILE)
+        loops = subject(points, MODEL, GPU, {})
+        assert isinstance(loops, Loops)
+        loops = replace(loops, seed=options.seed)
+        say("fitting: 3 folds, then all")
+        found = calibrate(loops, 0.0)
+        say("other lengths, fixed lengths")
+        others = {} if options.quick else _others(loops, points)
+        held = {(e.metric, s): getattr(e, s).value for e in found.held for s in ("mean", "median")}
+        return Outcome(
+            [Bar(f"{m}, held out, {s} size", 100 * held[m, s], most) for m, s, most in BARS],
+            _page(found, loops, others),
+            found.as_json()
+            | {"protocol": points.protocol, "rows": _rows(found, loops)}
+            | {"other": {words: [one.as_json() for one in rows] for words, rows in others.items()}},
+            {
+                "points sha256": str(points.facts.source["sha256"])[:12],
+                "tables": ", ".join(f"{m.name} {m.digest[:8]}" for m in loops.latencies.values()),
+                "folds": "row number mod 3",
+            },
+            [
+                Validation(spelled(m), GPU, metric, words, round(held[metric, s], 5), n, FITTED, AGAINST)
+                for m in loops.latencies.values()
+                for metric, s, _ in BARS
+                for words, n in ((f"{s} error, held out", len(loops.usable)),)
+            ],
+        )
+
+
+def _others(loops: Loops, points: Points) -> dict[str, list[Errors]]:
+    """Raw errors (nothing fitted) where the protocol is another, or other lengths are drawn."""
+    fixed = replace(points, points=[point._replace(ratio=1.0) for point in points.points])
+    variants = {f"lengths of seed {seed}": replace(loops, seed=seed) for seed in SEEDS}
+    variants["all prompts isl, all replies osl long"] = replace(loops, points=fixed)
+    usable = np.asarray(loops.usable)
+    return {
+        words: errors(one.simulate(1.0, 0.0, usable), loops.measured[usable], 1)
+        for words, one in variants.items()
+    }
+
+
+def _rows(found: Fitted, loops: Loops) -> list[dict[str, Any]]:
+    """Every point: measured, raw and held out (s); saturated ones with the final fit."""
+    rest = np.setdiff1d(np.arange(len(loops.measured)), np.asarray(loops.usable))
+    numbers = np.concatenate([np.asarray(loops.usable), rest])
+    final = found.final
+    held = np.concatenate([found.simulated, loops.simulate(final.scale, final.extra_ms, rest)])
+    bare = np.concatenate([found.bare, loops.simulate(1.0, 0.0, rest)])
+    return [
+        {
+            "row": int(row),
+            **{k: getattr(loops.points.points[row], k) for k in ("isl", "osl", "concurrency", "tp")},
+            "saturated": bool(row in rest),
+            "measured_s": [float(x) for x in loops.measured[row, :2]],
+            "raw_s": [float(x) for x in bare[i, :2]],
+            "calibrated_s": [float(x) for x in held[i, :2]],
+        }
+        for i, row in enumerate(numbers)
+    ]
+
+
+def _page(found: Fitted, loops: Loops, others: dict[str, list[Errors]]) -> str:
+    usable, every = len(loops.usable), len(loops.measured)
+    final = found.final
+    lines = [
+        _SETTING.format(every=every, protocol=loops.points.protocol, apart=every - usable),
+        f"**One pair for the other {usable}: scale {final.scale:.4g}, {final.extra_ms:+.3g} ms per step.**",
+        _LOSS.format(fits=_fits(found)),
+        "| | rows | TTFT: mean size | median | of means | TPOT: mean size | median | of means |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        _errors_row("nothing fitted", found.raw),
+        _errors_row("held out", found.held),
+        *(_errors_row(f"held out, {tp} GPUs", rows) for tp, rows in _by_tp(found, loops).items()),
+        _errors_row("saturated, nothing fitted", found.apart_raw),
+        _errors_row("saturated, with the pair", found.apart),
+        *(_errors_row(f"nothing fitted, {words}", rows) for words, rows in others.items()),
+        _LEFT,
+    ]
+    return "\n".join(lines)
+
+
+_SETTING = """\
+{every} points of Llama-3.1-70B in FP8 on 2, 4 and 8 H100s with vLLM: closed loops of 4 to 64 requests,
+prompts and replies of up to 1 024 or 8 192 tokens, mean TTFT and mean TPOT. The file does not say how they
+were measured; lengths, loops, precision and date are those of the public InferenceMAX benchmark, so its
+recipes of that time are replayed: {protocol}, `max-num-batched-tokens` 8 192, no prefix cache. That was
+settled before any error was computed; what other choices give is in the table. The recipes differ in the
+type of the KV cache (16 bits, or fp8 later on); the tables' 16 bits were kept.
+
+A point is *saturated* where concurrency x (isl + osl) exceeds the KV cache in tokens: {apart} points, all
+on two GPUs. They are listed apart, and nothing is fitted on them.
+"""
+_LOSS = """
+It minimises the soft L1 (knee 10 %) of the log errors of TTFT and TPOT together. The rows of one residue
+modulo 3 are held out at a time; the three fits are {fits}.
+"""
+_LEFT = """
+Mean sizes with 95 % (bootstrap over rows). What is left depends on the number of GPUs: kernel tables are
+the lower, the more GPUs share a step, since launches and all-reduces take time on the host that no kernel
+table has, and one pair for all sizes misses part of that. The client's own time (HTTP, tokenizing) is in
+the measured TTFT and not in ours. With all prompts and replies of one length a loop stays in step and its
+requests prefill together: TTFT is then two to four times what was measured, so what a client draws matters
+more than the table."""
+
+
+def _by_tp(found: Fitted, loops: Loops) -> dict[int, list[Errors]]:
+    usable = np.asarray(loops.usable)
+    sizes = np.array([loops.points.points[i].tp for i in usable])
+    return {
+        tp: errors(found.simulated[sizes == tp], loops.measured[usable][sizes == tp], 1)
+        for tp in sorted(loops.latencies)
+    }
+
+
+def _fits(found: Fitted) -> str:
+    return ", ".join(f"({fit.scale:.4g}, {fit.extra_ms:.2g} ms)" for fit, _ in found.parts)
+
+
+def _errors_row(words: str, rows: Sequence[Errors]) -> str:
+    cells = [
+        cell for e in rows for cell in (f"{e.mean}", f"{e.median.value:.1%}", f"{e.of_means.value:+.1%}")
+    ]
+    return f"| {words} | {rows[0].n if rows else 0} | {' | '.join(cells)} |"
+
+
+PART = Silicon()
