@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from bench.errors import MissingError, UsageError
 from bench.results import manifest_of, summary_of
+from bench.sensitivity import FOLDER as VARIED
 from bench.stats import t_interval
 
 Progress = Callable[[int, int], None]
@@ -108,6 +109,8 @@ def find(folders: Sequence[Path]) -> Found:
         if not folder.is_dir():
             raise UsageError(f"{folder} is no folder: give folders of results, such as a sweep's --out")
         for place in sorted({p.parent for p in folder.rglob("manifest.json")}):
+            if VARIED in place.relative_to(folder).parts:
+                continue  # of a card's sensitivity: no results of their own
             try:
                 cell = Cell(place, summary_of(place), manifest_of(place))
             except MissingError as error:

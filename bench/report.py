@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bench.cards import comparisons, entries
+from bench.comparing import Cell as ComparedCell
 from bench.errors import MissingError
 from bench.files import explain, ready
 from bench.gather import Cell, Found, Labels, Logs, Progress, find, longest, place, point
 from bench.manifest import git_state, versions
 from bench.stats import VERDICT_SEEDS
+from reports import cards as card_pages
 from reports.figure import EMPTY, UNMARKED, Picture, figures, render
 from reports.page import Section, table_of, verdicts
 from reports.page import render as render_page
@@ -250,6 +253,13 @@ def provenance(found: Found, command: str) -> dict[str, Any]:
     if found.unfinished:
         made["Not finished"] = [f"{folder}: {why}" for folder, why in found.unfinished.items()]
     return made | {"Cells": [_row(cell) for cell in cells]}
+
+
+def cards(found: Found, note: str = "") -> Section:
+    """The fidelity cards of results, with what was varied of them; ``note`` says it of claims."""
+    made = entries(ComparedCell(c.folder, c.summary, c.manifest) for c in found.cells)
+    folders = [cell.folder.parent for cell in found.cells]
+    return card_pages.section(made, comparisons(folders, (one["group"] for one in made)), note)
 
 
 def _kinds(badges: Sequence[str]) -> str:

@@ -67,7 +67,7 @@ def card_lines(found: Comparison) -> list[tuple[str, str]]:
     tried = found.get("sensitivity")
     told = [("survives", "not varied here: bench compare ... --sensitivity")]
     if tried:
-        told = [(f"survives {name}".strip(), text) for name, text in lasting(tried)]
+        told = [(f"survives {name.rpartition('.')[2]}", text) for name, text in lasting(tried)]
     if cards["BASE"] == cards["NEW"]:
         cards.pop("BASE")
     shown: list[tuple[str, str]] = []

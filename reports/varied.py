@@ -8,6 +8,8 @@ from typing import Any
 
 from reports.numbers import MISSING
 
+NOTHING = "n/a"
+"""How the reason of a variation begins that changes nothing."""
 SHORT = {
     "program.response.mean": "mean response",
     "program.response.p95": "p95 response",
@@ -39,10 +41,18 @@ def columns(found: Mapping[str, Any]) -> list[str]:
 
 def grid(found: Mapping[str, Any]) -> list[list[str]]:
     """A row per variation: the ratio of each metric to the result as it is."""
-    return [
-        [row["name"], *(ratio(row["effects"].get(name)) for name in found["metrics"])]
-        for row in found["rows"]
-    ]
+
+    def cells(row: Mapping[str, Any]) -> list[str]:
+        if row["why"]:
+            return [absent(row["why"])] * len(found["metrics"])
+        return [ratio(row["effects"][name]) for name in found["metrics"]]
+
+    return [[row["name"], *cells(row)] for row in found["rows"]]
+
+
+def absent(why: str) -> str:
+    """What stands for a number that a variation does not have."""
+    return NOTHING if why.startswith(NOTHING) else MISSING
 
 
 def gaps(found: Mapping[str, Any]) -> list[str]:
@@ -57,9 +67,9 @@ def gaps(found: Mapping[str, Any]) -> list[str]:
     return [f"{', '.join(names)}: {why}" if names else why for why, names in reasons.items()]
 
 
-def ratio(effect: Mapping[str, Any] | None) -> str:
+def ratio(effect: Mapping[str, Any]) -> str:
     """A ratio over its interval; a dash where there is none."""
-    if effect is None or effect["ratio"] is None:
+    if effect["ratio"] is None:
         return MISSING
     if effect["low"] is None:
         return f"{effect['ratio']:.3f}"
@@ -107,8 +117,9 @@ def under(found: Mapping[str, Any]) -> list[list[str]]:
     whole = []
     for row in found["rows"]:
         told = row["metrics"]
-        cells = [f"{_effect(told[n])} {told[n]['verdict']}" if told else MISSING for n in found["metrics"]]
-        whole.append([row["name"], row["outcome"] or MISSING, *cells])
+        none = absent(row["why"])
+        cells = [f"{_effect(told[n])} {told[n]['verdict']}" if told else none for n in found["metrics"]]
+        whole.append([row["name"], row["outcome"] or none, *cells])
     return whole
 
 

@@ -21,7 +21,7 @@ def report(
 ) -> None:
     """Draw finished results: one HTML page that opens offline, and each figure as PNG, SVG and CSV."""
     from bench.manifest import command_line
-    from bench.report import found_in, frames_of, not_drawn, provenance, summary_text, write
+    from bench.report import cards, found_in, frames_of, not_drawn, provenance, summary_text, write
 
     found = found_in(folders)
     with progress("reading results") as reading:
@@ -29,7 +29,7 @@ def report(
     words = ["bench", "report", *map(str, folders), "--out", str(out), "--title", title]
     with progress("drawing") as drawing:
         files = write(
-            out, title, data, summary=summary_text(found, data),
+            out, title, data, summary=summary_text(found, data), sections=[cards(found)],
             provenance=provenance(found, command_line(words)), progress=drawing,
         )  # fmt: skip
     gaps = not_drawn(data, {path.stem for path in files[1:]})
