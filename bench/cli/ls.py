@@ -131,13 +131,13 @@ def _engines(_: Path) -> list[Row]:
 
 
 def _models(_: Path) -> list[Row]:
-    from systems.latency.catalog import model_rows
+    from systems.latency.listing import model_rows
 
     return [dict(row) for row in model_rows()]
 
 
 def _gpus(_: Path) -> list[Row]:
-    from systems.latency.catalog import gpu_rows
+    from systems.latency.listing import gpu_rows
 
     return [dict(row) for row in gpu_rows()]
 

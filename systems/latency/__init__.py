@@ -6,24 +6,22 @@ from systems.latency.calibration import (
 )
 from systems.latency.catalog import (
     UnknownTable,
-    gpu_rows,
     gpus,
     latency_for,
     load_table,
-    model_rows,
     models,
     read_table,
     table_file,
     tables,
 )
 from systems.latency.facts import gpu_facts, model_and_tp, model_facts
+from systems.latency.listing import gpu_rows, model_rows
 from systems.latency.model import ConstantLatency, TableLatency
-from systems.latency.roofline import FACTOR, MEASURED, RooflineLatency
+from systems.latency.roofline import MEASURED, RooflineLatency, factor_for
 from systems.latency.scaled import SCALES, ScaledLatency, ScaledModel, ServedModel
 from systems.latency.transfer import Transfer, host_blocks, transfer_for
 
 __all__ = [
-    "FACTOR",
     "MEASURED",
     "SCALES",
     "Calibration",
@@ -37,6 +35,7 @@ __all__ = [
     "Transfer",
     "UnknownTable",
     "calibrations",
+    "factor_for",
     "gpu_facts",
     "gpu_rows",
     "gpus",

@@ -10,11 +10,8 @@ from pathlib import Path
 from systems.latency.beside import table_latency
 from systems.latency.calibration import CalibratedModel, Calibration, LinearModel
 from systems.latency.facts import (
-    GpuFacts,
-    ModelFacts,
     UnknownTable,
     gpu_facts,
-    kv_blocks,
     model_and_tp,
     model_facts,
     nearest,
@@ -22,16 +19,14 @@ from systems.latency.facts import (
 )
 from systems.latency.facts import gpu as gpu_of
 from systems.latency.model import TableLatency
-from systems.latency.roofline import RooflineLatency, roofline_uncertainty
+from systems.latency.roofline import RooflineLatency
 from systems.latency.scaled import ScaledModel, ServedModel
 
 __all__ = [
     "UnknownTable",
-    "gpu_rows",
     "gpus",
     "latency_for",
     "load_table",
-    "model_rows",
     "models",
     "read_table",
     "table_file",
@@ -112,47 +107,6 @@ def read_table(path: Path) -> TableLatency:
         return table_latency(json.loads(data), hashlib.sha256(data).hexdigest())
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-
-
-def model_rows() -> list[dict[str, str]]:
-    """A row per model: GPUs with measured kernels, and those where a roofline stands in."""
-    return [_row(name, [(gpu, own) for model, gpu, own in _served() if model == name]) for name in _names()]
-
-
-def gpu_rows() -> list[dict[str, str]]:
-    """A row per GPU: models with measured kernels on it, and those where a roofline stands in."""
-    return [_row(name, [(model, own) for model, gpu, own in _served() if gpu == name]) for name in gpus()]
-
-
-def _row(name: str, found: list[tuple[str, bool]]) -> dict[str, str]:
-    low, high = roofline_uncertainty()
-    return {
-        "name": name,
-        "measured kernels": ", ".join(other for other, measured in found if measured),
-        f"roofline, x{low:.2f}..x{high:.2f}": ", ".join(other for other, measured in found if not measured),
-    }
-
-
-def _served() -> list[tuple[str, str, bool]]:
-    """(model, GPU, measured?) of all tables, and of every model at its own size on every GPU it fits."""
-    found = [(model, gpu, True) for model, gpu in tables()]
-    for facts in model_facts().values():
-        for board in gpu_facts().values():
-            if (facts.name, board.name, True) not in found and _fits(facts, board):
-                found.append((facts.name, board.name, False))
-    return found
-
-
-def _names() -> list[str]:
-    """Every model, then its other sizes behind it."""
-    return sorted({model for model, _, _ in _served()})
-
-
-def _fits(facts: ModelFacts, board: GpuFacts) -> bool:
-    try:
-        return kv_blocks(facts, board, facts.tp) > 0
-    except ValueError:
-        return False
 
 
 def _measured() -> set[tuple[str, int, str]]:

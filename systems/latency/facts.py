@@ -28,7 +28,7 @@ class UnknownTable(LookupError):
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """A decoder-only dense transformer; ``models.toml`` says what each field is."""
+    """A decoder-only transformer, dense or a mixture of experts; ``models.toml`` says what each field is."""
 
     name: str
     layers: int
@@ -48,14 +48,61 @@ class ModelFacts:
     source: str
     matrix_bytes: int = 2
     kv_bytes: int = 2
+    experts: int = 0
+    top_k: int = 0
+    moe_intermediate: int = 0
+    shared_experts: int = 0
+    dense_layers: int = 0
 
     @property
-    def layer_parameters(self) -> int:
-        """Parameters of all layers' matrices: QKV, output, MLP."""
+    def kind(self) -> str:
+        """Whose measured kernels say how far a roofline of it is off: bf16, fp8, or MoE in either."""
+        number = "fp8" if self.matrix_bytes == 1 else "bf16"
+        return f"MoE {number}" if self.experts else number
+
+    @property
+    def engine_band(self) -> tuple[float, float]:
+        """(low, high) of a real engine's times over its kernels' while no run is fitted (docs/latency.md)."""
+        return (0.67, 1.7) if self.experts else (0.85, 1.15)
+
+    @property
+    def moe_layers(self) -> int:
+        """Layers whose MLP is a choice of experts."""
+        return self.layers - self.dense_layers if self.experts else 0
+
+    @property
+    def expert_parameters(self) -> int:
+        """Parameters of one expert of one layer."""
+        return (3 if self.gated else 2) * self.hidden * self.moe_intermediate
+
+    @property
+    def common_parameters(self) -> int:
+        """Parameters of all layers that every token passes: QKV, output, MLP or router and shared experts."""
         qkv = self.hidden * (self.heads + 2 * self.kv_heads) * self.head_dim
         output = self.heads * self.head_dim * self.hidden
         mlp = (3 if self.gated else 2) * self.hidden * self.intermediate
-        return self.layers * (qkv + output + mlp)
+        chosen = self.hidden * self.experts + self.shared_experts * self.expert_parameters
+        dense = self.layers - self.moe_layers
+        return self.layers * (qkv + output) + dense * mlp + self.moe_layers * chosen
+
+    @property
+    def routed_parameters(self) -> int:
+        """Parameters of all layers' routed experts."""
+        return self.moe_layers * self.experts * self.expert_parameters
+
+    @property
+    def layer_parameters(self) -> int:
+        """Parameters of all layers' matrices."""
+        return self.common_parameters + self.routed_parameters
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters of all layers' matrices that one token passes."""
+        return self.common_parameters + self.moe_layers * self.top_k * self.expert_parameters
+
+    def experts_touched(self, tokens: int) -> float:
+        """Expected share of a layer's experts that ``tokens`` tokens choose, evenly and each for itself."""
+        return 1.0 - (1.0 - self.top_k / self.experts) ** tokens if self.experts else 0.0
 
     @property
     def head_parameters(self) -> int:
@@ -70,23 +117,32 @@ class ModelFacts:
 
     def check_split(self, tp: int) -> None:
         """Raises ValueError unless every one of ``tp`` GPUs of a node gets as many heads."""
-        possible = [n for n in range(1, _NODE + 1) if self.heads % n == self.kv_heads % n == 0]
+        possible = [n for n in range(1, _NODE + 1) if self._splits(n)]
         if tp not in possible:
             listed = ", ".join(map(str, possible))
             raise ValueError(f"{self.name} cannot be split over {tp} GPUs; possible: {listed}")
 
+    def _splits(self, n: int) -> bool:
+        """Every GPU gets as many heads, and as many KV heads or a copy of one."""
+        return self.heads % n == 0 and 0 in (self.kv_heads % n, n % self.kv_heads)
+
     def kv_token_bytes(self, tp: int) -> int:
-        """Bytes of one token's K and V on each of ``tp`` GPUs."""
-        return 2 * self.layers * self.kv_heads // tp * self.head_dim * self.kv_bytes
+        """Bytes of one token's K and V on each of ``tp`` GPUs; GPUs beyond the KV heads hold copies."""
+        return 2 * self.layers * max(self.kv_heads // tp, 1) * self.head_dim * self.kv_bytes
 
     def kv_block_bytes(self, tp: int) -> int:
         """Bytes of a 16-token KV block on each of ``tp`` GPUs."""
         return self.kv_token_bytes(tp) * BLOCK
 
     def activation_bytes(self, tp: int) -> int:
-        """Bytes per GPU of the widest layer's activations in vLLM's profiling run."""
-        wide = (3 if self.gated else 2) * self.intermediate // tp
-        return _PROFILED_TOKENS * self.dtype_bytes * (2 * self.hidden + wide)
+        """Bytes per GPU of the widest layer's activations in vLLM's profiling run.
+
+        With experts the library's allowance: 44, 26, 20, 20 times the hidden size on 1, 2, 4, 8 GPUs.
+        """
+        wide = 2 * self.hidden + (3 if self.gated else 2) * self.intermediate // tp
+        if self.experts:
+            wide = max(20, 8 + 36 // tp) * self.hidden
+        return _PROFILED_TOKENS * self.dtype_bytes * wide
 
 
 @dataclass(frozen=True)

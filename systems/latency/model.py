@@ -39,7 +39,8 @@ class TableLatency:
     """
 
     uncertainty = (0.85, 1.15)
-    """(low, high) of absolute times while no run of a real engine is fitted (docs/latency.md)."""
+    """(low, high) of absolute times while no run of a real engine is fitted, unless the table has its own
+    (docs/latency.md)."""
 
     def __init__(self, table: Mapping[str, Any], digest: str) -> None:
         self._table = table
@@ -59,6 +60,8 @@ class TableLatency:
         self.kv_blocks: int = table["kv"]["blocks"]
         self.max_model_len: int = table["max_model_len"]
         self.provenance: dict[str, Any] = dict(table["source"])
+        if "uncertainty" in table:
+            self.uncertainty = _uncertainty(table["uncertainty"])
         self._overhead = on_grid(table["overhead_ms"] / 1e3)
         self._shared = _Curve(*_grid1(table, "shared", "tokens"))
         self._logits = _Curve(*_grid1(table, "logits", "rows"))
@@ -113,8 +116,7 @@ class TableLatency:
         made = " ".join(
             str(self.provenance[k]) for k in ("package", "version", "kernels") if self.provenance.get(k)
         )
-        off = (self.uncertainty[1] - 1) * 100
-        return f"{made or 'table'}, not calibrated: absolute times +-{off:.0f} %"
+        return f"{made or 'table'}, not calibrated: absolute times {band(self.uncertainty)}"
 
     def _decode_lines(self, n: int) -> tuple[list[int], list[tuple[float, float, float]]]:
         bounds, lines = self._attention_lines(n)
@@ -159,6 +161,20 @@ class ConstantLatency:
     def decode_line(self, n_decode: int, sum_ctx: int) -> tuple[float, float, float]:  # noqa: ARG002
         """(constant, 0, INF)."""
         return self.seconds, 0.0, INF
+
+
+def band(uncertainty: tuple[float, float]) -> str:
+    """(low, high) in words: "+-15 %", or "x0.67..x1.70" where it is not the same both ways."""
+    low, high = uncertainty
+    if abs(low + high - 2.0) < 1e-9:
+        return f"+-{(high - 1) * 100:.0f} %"
+    return f"x{low:.2f}..x{high:.2f}"
+
+
+def _uncertainty(field: Sequence[float]) -> tuple[float, float]:
+    if len(field) != 2 or not 0.0 < field[0] <= field[1] < INF:
+        raise ValueError("latency table: uncertainty must be two factors, low and high")
+    return field[0], field[1]
 
 
 def _lines(xs: Sequence[int], ys: Sequence[float]) -> list[Line]:

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from systems.latency import (
-    FACTOR,
     MEASURED,
     RooflineLatency,
+    factor_for,
     gpu_facts,
     latency_for,
     load_table,
@@ -41,11 +41,16 @@ def ratios(model, gpu, steps=STEPS):
     return [table.step(p, n, n * c) / bare.step(p, n, n * c) for p, n, c in steps]
 
 
-def test_the_range_of_the_factor_is_what_the_tables_show():
-    found = [ratio for table in LIBRARY for ratio in ratios(*table)]
-    assert len(found) == 14 * len(LIBRARY) >= 14 * 9
-    assert (round(min(found), 2), round(max(found), 2)) == MEASURED
-    assert math.sqrt(MEASURED[0] * MEASURED[1]) == FACTOR
+def kind_of(table):
+    return model_and_tp(table[0])[0].kind
+
+
+def test_the_ranges_of_the_factors_are_what_the_tables_show():
+    found = {kind: [x for t in LIBRARY if kind_of(t) == kind for x in ratios(*t)] for kind in MEASURED}
+    assert sum(map(len, found.values())) == 14 * len(LIBRARY) >= 14 * 30
+    assert {kind: (round(min(r), 2), round(max(r), 2)) for kind, r in found.items()} == MEASURED
+    for model in model_facts().values():
+        assert factor_for(model) == math.sqrt(MEASURED[model.kind][0] * MEASURED[model.kind][1])
 
 
 def random_step(rnd, kv_tokens):
@@ -63,15 +68,18 @@ def random_step(rnd, kv_tokens):
 def share_within_the_range(model, gpu):
     rnd, table = random.Random(1), load_table(model, gpu)
     steps = [random_step(rnd, table.kv_blocks * 16) for _ in range(600)]
-    low, high = MEASURED
+    low, high = MEASURED[kind_of((model, gpu))]
     return sum(low - 0.005 <= ratio <= high + 0.005 for ratio in ratios(model, gpu, steps)) / len(steps)
 
 
-def test_nearly_all_steps_are_within_the_range():
-    shares = {table: share_within_the_range(*table) for table in LIBRARY}
-    assert sum(shares.values()) / len(shares) == pytest.approx(0.98, abs=0.005)
-    assert min(shares, key=shares.get) == ("llama-3.1-70b:tp8", "a100")
-    assert min(shares.values()) == pytest.approx(0.91, abs=0.015)
+SHARES = {"bf16": (0.96, 0.74), "fp8": (0.93, 0.665), "MoE bf16": (0.976, 0.81), "MoE fp8": (0.967, 0.93)}
+"""Share of random steps within the range, by kind: of all tables, and of the worst (docs/latency.md)."""
+
+
+@pytest.mark.parametrize("kind", MEASURED)
+def test_nearly_all_steps_are_within_the_range(kind):
+    shares = [share_within_the_range(*table) for table in LIBRARY if kind_of(table) == kind]
+    assert (sum(shares) / len(shares), min(shares)) == pytest.approx(SHARES[kind], abs=0.006)
 
 
 @pytest.mark.parametrize("table", LIBRARY, ids=" on ".join)
@@ -86,7 +94,7 @@ def test_every_table_is_within_the_stated_uncertainty(table):
 
 @pytest.mark.parametrize("table", LIBRARY, ids=" on ".join)
 def test_the_document_prints_the_ratios(table):
-    text = (Path(__file__).parents[3] / "docs" / "latency.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "latency-tables.md").read_text()
     name = load_table(*table).name.replace("/", " on ")
     section = text.partition(f"### {name}\n")[2].partition("###")[0]
     printed = [float(cell) for cell in re.findall(r"\| (\d+\.\d\d) \|$", section, re.MULTILINE)]
@@ -96,18 +104,33 @@ def test_the_document_prints_the_ratios(table):
 @pytest.mark.parametrize("table", LIBRARY, ids=" on ".join)
 def test_kv_blocks_are_the_tables_within_half_a_percent(table):
     facts, tp = model_and_tp(table[0])
+    within = 0.055 if facts.name == "qwen3-coder-30b" else 0.005  # the library counts its embedding once
     assert kv_blocks(facts, gpu_facts()[table[1]], tp) == pytest.approx(
-        load_table(*table).kv_blocks, rel=0.005
+        load_table(*table).kv_blocks, rel=within
     )
 
 
 @pytest.mark.parametrize(
-    ("name", "billions"),
-    [("llama-3.1-8b", 8.03), ("llama-3.1-70b", 70.55), ("qwen3-8b", 8.19), ("falcon-180b", 178.6)],
+    ("name", "billions", "active", "within"),
+    [
+        ("llama-3.1-8b", 8.03, 8.03, 0.001),
+        ("llama-3.1-70b", 70.55, 70.55, 0.001),
+        ("llama-3.1-70b-fp8", 70.55, 70.55, 0.001),
+        ("qwen3-8b", 8.19, 8.19, 0.001),
+        ("falcon-180b", 178.6, 178.6, 0.001),
+        ("qwen3-coder-30b", 30.5, 3.3, 0.02),
+        ("qwen3-235b", 235, 22, 0.01),
+        ("qwen3-235b-fp8", 235, 22, 0.01),
+        ("glm-4.6", 355, 32, 0.06),
+        ("glm-4.6-fp8", 355, 32, 0.06),
+    ],
 )
-def test_parameters_add_up_to_the_published_size(name, billions):
+def test_parameters_add_up_to_the_published_size(name, billions, active, within):
     facts = model_facts()[name]
-    assert facts.weight_bytes / facts.dtype_bytes / 1e9 == pytest.approx(billions, rel=0.001)
+    around = facts.head_parameters * (1 if facts.tied else 2)
+    assert (facts.layer_parameters + around) / 1e9 == pytest.approx(billions, rel=within)
+    assert (facts.active_parameters + around) / 1e9 == pytest.approx(active, rel=within)
+    assert facts.weight_bytes == facts.layer_parameters * facts.matrix_bytes + around * 2
 
 
 def test_one_decode_step_of_8b_by_hand():

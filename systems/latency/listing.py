@@ -1,0 +1,135 @@
+"""What can be simulated, by model and by GPU, and how each was validated: the rows of ``bench ls``."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from systems.latency.calibration import calibrations, load_calibration
+from systems.latency.catalog import gpus, load_table, models, tables
+from systems.latency.facts import GpuFacts, ModelFacts, UnknownTable, gpu_facts, kv_blocks, model_and_tp
+from systems.latency.model import band
+from systems.latency.roofline import roofline_uncertainty
+from systems.latency.validation import Validation, every
+
+Pair = tuple[str, str]
+"""(model as listed, GPU)."""
+
+
+def model_rows() -> list[dict[str, str]]:
+    """A row per model and size: GPUs with measured kernels, those with a roofline, and what was validated."""
+    known = _validated()
+    served = list(_served())
+    rows = []
+    for name in sorted({model for model, _, _ in served}):
+        found = [(gpu, measured) for model, gpu, measured in served if model == name]
+        checked = [(gpu, known[name, gpu] or _unvalidated(name, gpu, measured)) for gpu, measured in found]
+        rows.append(
+            {
+                "name": name,
+                "GPUs": str(model_and_tp(name)[1]),
+                "measured kernels": ", ".join(gpu for gpu, measured in found if measured),
+                "roofline": _estimated(name, [gpu for gpu, measured in found if not measured]),
+                "validated": _by_words(checked),
+            }
+        )
+    return rows
+
+
+def gpu_rows() -> list[dict[str, str]]:
+    """A row per GPU: models with measured kernels on it, those with a roofline, and what was validated."""
+    known = _validated()
+    rows = []
+    for name in gpus():
+        found = [(model, measured) for model, gpu, measured in _served() if gpu == name]
+        rest = "kernels only" if any(measured for model, measured in found if not known[model, name]) else ""
+        checked = [(model, known[model, name] or rest or "roofline only") for model, _ in found]
+        rows.append(
+            {
+                "name": name,
+                "measured kernels": _sizes(model for model, measured in found if measured),
+                "roofline": _sizes(model for model, measured in found if not measured),
+                "validated": _by_words(checked, rest),
+            }
+        )
+    return rows
+
+
+def _sizes(names: Iterable[str]) -> str:
+    """Models with their other sizes behind them: "llama-3.1-70b (also :tp8), llama-3.1-8b"."""
+    sizes: defaultdict[str, list[str]] = defaultdict(list)
+    for name in names:
+        model, colon, size = name.partition(":")
+        sizes[model] += [colon + size] * bool(colon)
+    return ", ".join(f"{model} (also {', '.join(more)})" if more else model for model, more in sizes.items())
+
+
+def _estimated(model: str, names: list[str]) -> str:
+    """The GPUs with a roofline, and the range their kernels should be in."""
+    if not names:
+        return ""
+    return f"{', '.join(names)} ({band(roofline_uncertainty(model_and_tp(model)[0]))})"
+
+
+def _served() -> Iterator[tuple[str, str, bool]]:
+    """(model, GPU, measured?) of all tables, then of every model at its own size on every GPU it fits."""
+    measured = tables()
+    yield from ((model, gpu, True) for model, gpu in measured)
+    for name in models():
+        facts, tp = model_and_tp(name)
+        for gpu, board in gpu_facts().items():
+            if (name, gpu) not in measured and _fits(facts, board, tp):
+                yield name, gpu, False
+
+
+def _fits(facts: ModelFacts, board: GpuFacts, tp: int) -> bool:
+    try:
+        return kv_blocks(facts, board, tp) > 0
+    except ValueError:
+        return False
+
+
+def _unvalidated(model: str, gpu: str, measured: bool) -> str:
+    """What is claimed of absolute times where nothing real was compared."""
+    if not measured:
+        return "roofline only"
+    return f"kernels only, {band(load_table(model, gpu).uncertainty)}"
+
+
+def _by_words(checked: Iterable[tuple[str, str]], rest: str = "") -> str:
+    """The same words once, behind those they hold of: "a100, h100: WORDS; h200: OTHER WORDS".
+
+    No names where the words hold of all, or are ``rest``: those come last.
+    """
+    grouped: defaultdict[str, list[str]] = defaultdict(list)
+    for name, words in checked:
+        grouped[words].append(name)
+    if len(grouped) == 1:
+        return next(iter(grouped))
+    named = [f"{', '.join(names)}: {words}" for words, names in grouped.items() if words != rest]
+    return "; ".join([*named, f"the others: {rest}"] if rest in grouped else named)
+
+
+def _validated() -> defaultdict[Pair, str]:
+    """What is known of each model and GPU, in a few words, shipped calibrations included; "" if nothing."""
+    found = defaultdict(list)
+    for row in every():
+        found[_listed(row.model), row.gpu].append(_short(row))
+    for name in calibrations():
+        fit = load_calibration(name)
+        found[_listed(fit.model), fit.gpu].append(f"calibration {name}")
+    return defaultdict(str, {pair: ", ".join(words) for pair, words in found.items()})
+
+
+def _short(row: Validation) -> str:
+    fitted = f"{row.fitted} fitted" if row.fitted == "nothing" else row.fitted
+    return f"{row.metric} {row.error:.1%} {row.statistic} of {row.n} ({fitted})"
+
+
+def _listed(model: str) -> str:
+    """The name in the lists: the size only where it is not the model's own."""
+    try:
+        facts, tp = model_and_tp(model)
+    except (UnknownTable, ValueError):  # calibrated on an engine without a table
+        return model
+    return facts.name if tp == facts.tp else f"{facts.name}:tp{tp}"
