@@ -23,7 +23,8 @@ class BesideLatency(TableLatency):
 
     ``mixed_attention``: axes ``new`` (tokens of the step's prefills), ``batch`` (decoding calls) and
     ``context`` (their mean context, tokens); ``ms[new][batch][context]`` is what the decoding calls add to
-    the prefills' attention. Trilinear between knots and beyond the last, the first knot's below the first.
+    the prefills' attention. Trilinear between knots, the first knot's below the first; beyond the last one
+    of ``new`` it stays, of ``batch`` it grows in proportion, of ``context`` with the last slope.
     Pure steps are the table's own. Raises ValueError if a field is missing or a grid does not fit its times.
     """
 
@@ -66,9 +67,9 @@ class BesideLatency(TableLatency):
 
     def beside_s(self, new: int, batch: int, context: float) -> float:
         """Seconds that ``batch`` decoding calls of ``context`` tokens add to ``new`` tokens of prefills."""
-        (i, u), (j, v), (k, w) = (
-            _place(axis, x) for axis, x in zip(self._axes, (new, batch, context), strict=True)
-        )
+        calls = min(batch, self._axes[1][-1])
+        at = (min(new, self._axes[0][-1]), calls, context)
+        (i, u), (j, v), (k, w) = (_place(axis, x) for axis, x in zip(self._axes, at, strict=True))
         near, far = (
             _mix(
                 _mix(plane[j][k], plane[j][k + 1], w),
@@ -77,7 +78,7 @@ class BesideLatency(TableLatency):
             )
             for plane in self._beside[i : i + 2]
         )
-        return max(0.0, _mix(near, far, u) / 1e3)
+        return _mix(near, far, u) / 1e3 * (batch / calls)
 
 
 def _place(axis: Sequence[int], x: float) -> tuple[int, float]:

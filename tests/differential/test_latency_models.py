@@ -17,6 +17,7 @@ MODELS = {
         latency_for("llama-3.1-70b", "a100"),
         latency_for("falcon-180b", "a100"),
         latency_for("llama-3.1-8b", "h100", {"prefill": 1.15, "decode": 0.85, "overhead": 1.3}),
+        latency_for("llama-3.1-8b", "rtx4090"),
         ScaledLatency(latency_for("qwen3-8b", "a100"), 1.07, 0.9, decode=1.15),
     )
 }
