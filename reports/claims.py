@@ -10,9 +10,11 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from reports.card import compact, short
 from reports.numbers import bare, bounded
 
 SOURCES = {"paper": "Claims of the paper", "note": "Claims that only the reading note makes"}
+MOST_CARDS = 2
 _COLOURS = {"reproduced": "green", "partly": "yellow", "not reproduced": "red"}
 
 
@@ -25,6 +27,7 @@ def render(found: Mapping[str, Any]) -> RenderableType:
         if rows:
             parts += [Text(), Text(title, style="bold"), table(rows)]
     simulated = "SIMULATED. " if all(str(b).startswith("SIMULATED") for b in found["badge"]) else ""
+    parts += [Text(), *cards(found)]
     parts += [
         Text(),
         Text(
@@ -38,10 +41,21 @@ def render(found: Mapping[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
+def cards(found: Mapping[str, Any]) -> list[RenderableType]:
+    """The compact fidelity cards, MOST_CARDS at most, and whether the verdicts survive."""
+    shown = found.get("cards", [])[:MOST_CARDS]
+    parts: list[RenderableType] = [compact(short(card, None, "", "")[:3]) for card in shown]
+    if (more := len(found.get("cards", [])) - len(shown)) > 0:
+        parts.append(Text(f"{more} more cards of other set-ups: see the report"))
+    return [*parts, Text(str(found.get("survives") or ""))]
+
+
 def table(claims: list[Mapping[str, Any]]) -> Table:
     """Stated and got here with its interval, then the two verdicts."""
     shown = Table(box=None, padding=(0, 1, 0, 0))
-    for name in ("claim", "stated", "here", "seeds", "transient", "sustained"):
+    varied = any("survives" in claim for claim in claims)
+    names = ("claim", "stated", "here", "seeds", "transient", "sustained", *(["survives"] if varied else []))
+    for name in names:
         shown.add_column(name, justify="right" if name in ("stated", "here", "seeds") else "left")
     for claim in claims:
         model = "" if claim["model"] == "llama-3.1-8b" else f" ({claim['model']})"
@@ -49,6 +63,7 @@ def table(claims: list[Mapping[str, Any]]) -> Table:
         shown.add_row(
             escape(claim["statement"] + model), escape(str(claim["expected"])), escape(here),
             str(claim["seeds"]), word(claim["transient"]), word(claim["sustained"]),
+            *([escape(str(claim.get("survives", "")))] if varied else []),
         )  # fmt: skip
     return shown
 

@@ -23,7 +23,7 @@ from reports.numbers import MISSING, bare, bounded, number
 TEMPLATE = Path(__file__).with_name("page.html.j2")
 VERDICT_WORDS = ("reproduced", "partly", "not reproduced", "not testable here", "exploratory")
 CLAIM_COLUMNS = ("id", "source", "workload", "model", "statement", "expected", "got", "seeds", "transient",
-                 "sustained", "note")  # fmt: skip
+                 "sustained", "survives", "note")  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from reports.card import compact, rows
+
 _COLOURS = {"reproduced": "green", "differs": "yellow", "not reproduced": "red"}
 
 
@@ -23,6 +25,8 @@ def render(report: Mapping[str, Any]) -> RenderableType:
         waits(report["schedules"]),
     ]
     parts += [_claim(claim) for claim in report["claims"]]
+    if report.get("card"):
+        parts.append(compact(rows(report["card"])))
     return Group(*parts)
 
 

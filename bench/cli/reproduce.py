@@ -12,7 +12,7 @@ import typer
 from bench.cli.common import Json, Out, emit_json, page, verb
 
 if TYPE_CHECKING:
-    from bench.curves.runner import Options
+    from bench.curves.runner import Options, Outcome
     from bench.sweep import Standing, SweepProgress
 
 Option = typer.Option
@@ -33,6 +33,14 @@ def reproduce(
         Path | None, Option(metavar="FOLDER", help="Where page, figures and tables go; default: in --out.")
     ] = None,
     only_claims: Annotated[bool, Option("--only-claims", help="Leave out horizons and sensitivity.")] = False,
+    robustness: Annotated[
+        bool,
+        Option(
+            "--robustness",
+            help="Again under another table and each part 15 % off: which claims survive? "
+            "Scale robust, where there is one.",
+        ),
+    ] = False,
     workers: Annotated[int | None, Option(min=1, max=1024, help="Processes; default: one per core.")] = None,
     out: Out = Path("results"),
     as_json: Json = False,
@@ -47,22 +55,32 @@ def reproduce(
 
     data, path = load(experiment)
     if data["kind"] == "schedule":
-        if scale or gpu or knob or report or only_claims:
+        if scale or gpu or knob or report or only_claims or robustness:
             raise UsageError(f"{experiment} is one small example: it has no scale, GPU, knob or report")
         _schedule(data, path, as_json)
         return
     from bench.config import pairs
+    from bench.curves.robustness import SCALE
     from bench.curves.runner import Options
 
-    options = Options(scale or "small", out, gpu, pairs(knob or [], "--knob"), workers, not only_claims)
-    _curves(experiment, data, path, options, report, as_json)
+    usual = SCALE if robustness and SCALE in data.get("scales", {}) else "small"
+    beside = not (only_claims or robustness)
+    options = Options(scale or usual, out, gpu, pairs(knob or [], "--knob"), workers, beside)
+    found = _curves(experiment, data, path, options, report, robustness)
+    if as_json:
+        emit_json(found)
+        return
+    from reports.claims import render
+
+    page(render(found))
 
 
 def _schedule(data: dict[str, Any], path: Path, as_json: bool) -> None:
+    from bench.card import of_schedule
     from bench.errors import Exit
     from bench.schedules import run
 
-    found = run(data, path)
+    found = run(data, path) | {"card": of_schedule(data)}
     if as_json:
         emit_json(found)
     else:
@@ -74,27 +92,38 @@ def _schedule(data: dict[str, Any], path: Path, as_json: bool) -> None:
 
 
 def _curves(
-    name: str, data: dict[str, Any], path: Path, options: Options, report: Path | None, as_json: bool
-) -> None:
+    name: str, data: dict[str, Any], path: Path, options: Options, report: Path | None, robustness: bool
+) -> dict[str, Any]:
     import time
 
+    from bench.curves.robustness import lasting
     from bench.curves.runner import facts, run, write
     from bench.manifest import command_line
 
     began = time.monotonic()
     with _progress() as told:
-        outcome = run(data, path, options, told)
+        outcome = _varied(name, data, path, options, told) if robustness else run(data, path, options, told)
     computed = time.monotonic() - began
     folder = report or options.out / options.folder(name)
-    files = write(outcome, folder, command_line(options.words(name)))
-    repeat = command_line(options.words(name))
+    repeat = command_line([*options.words(name), *(["--robustness"] if robustness else [])])
+    survived = lasting(outcome, name)
+    files = write(outcome, folder, repeat, survived.column, survived.note)
     found = facts(outcome, files) | {"computed_s": round(computed, 1), "repeat": repeat}
-    if as_json:
-        emit_json(found)
-        return
-    from reports.claims import render
+    return found | {"survives": survived.note, "robustness": survived.record}
 
-    page(render(found))
+
+def _varied(
+    name: str, data: dict[str, Any], path: Path, options: Options, told: Callable[[str, Standing], None]
+) -> Outcome:
+    """The experiment as it is; what becomes of it under each variation is kept, one after the other."""
+    from bench.curves.robustness import keep_record, record, vary
+
+    outcomes: dict[str, Outcome] = {}
+    for variation, outcome in vary(data, path, options, told):
+        outcomes[variation] = outcome
+        typer.echo(f"{variation}: done", err=True)
+        keep_record(record(outcomes, options, name), options)
+    return next(iter(outcomes.values()))
 
 
 @contextmanager

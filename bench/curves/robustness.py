@@ -5,30 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from bench.cards import EXPERIMENT, keep, read
+from bench.cards import FOLDER as CARDS
+from bench.code import code_digest
 from bench.curves.grading import EXPLORATORY, NOT_TESTABLE
 from bench.curves.runner import Options, Outcome, Progress, run
+from bench.sensitivity import variations as parts
+from reports.numbers import bounded
 
-PARTS = {
-    "prefill": "latency.prefill",
-    "decode": "latency.decode",
-    "per-step overhead": "latency.overhead",
-    "KV blocks": "engine.kv_scale",
-    "PCIe": "engine.swap_scale",
-}
-"""What is varied, and the knob that multiplies it."""
-FACTORS = (0.85, 1.15)
-UNTESTED = "untested"
+AS_IT_IS = "as it is"
+UNTESTED, NO_VERDICT = "untested", "n/a (exploratory)"
+NOT_VARIED = "not varied here"
+SCALE = "robust"
+"""The scale that is varied unless another is asked for, where an experiment has it."""
 
 
 def variations(gpus: Sequence[str] = ("h100",)) -> Iterator[tuple[str, str | None, dict[str, str]]]:
     """(name, GPU or None, knobs) of every variation: other tables, then each part by 15 % both ways."""
     for gpu in gpus:
         yield gpu.upper(), gpu, {}
-    for part, knob in PARTS.items():
-        for factor in FACTORS:
-            yield f"{part} x {factor:g}", None, {knob: f"{factor:g}"}
+    for part in parts():
+        yield part.name, None, {part.knob: f"{part.factor:g}"}
+
+
+def names() -> list[str]:
+    """What ``vary`` yields, in order."""
+    return [AS_IT_IS, *(name for name, _, _ in variations())]
 
 
 def vary(
@@ -36,9 +40,12 @@ def vary(
 ) -> Iterator[tuple[str, Outcome]]:
     """The experiment as it is, then every variation, claims only. Raises BenchError."""
     plain = replace(options, beside=False)
-    yield "as it is", run(data, path, plain, progress)
+    yield AS_IT_IS, run(data, path, plain, progress)
     for name, gpu, knobs in variations():
-        yield name, run(data, path, replace(plain, gpu=gpu, knobs={**plain.knobs, **knobs}), progress)
+        yield (
+            name,
+            run(data, path, replace(plain, gpu=gpu or plain.gpu, knobs={**plain.knobs, **knobs}), progress),
+        )
 
 
 def table(outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
@@ -51,13 +58,101 @@ def table(outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
         changed = [f"{name}: {word}" for name, word in words.items() if word != first]
         rows.append(
             {
-                "id": claim["id"],
-                "statement": claim["statement"],
-                "expected": claim["expected"],
+                **{k: claim[k] for k in ("id", "model", "statement", "expected")},
                 "verdict": claim["transient"],
-                "got": {name: (row["got"], row["low"], row["high"]) for name, row in mine.items()},
-                "survives": UNTESTED if first == NOT_TESTABLE and not changed else "no" if changed else "yes",
+                "got": {
+                    name: bounded(*(float(row[k]) for k in ("got", "low", "high")))
+                    for name, row in mine.items()
+                },
+                "survives": _survives(str(claim["transient"]), changed),
                 "changed": changed,
             }
         )
     return rows
+
+
+def _survives(verdict: str, changed: Sequence[str]) -> str:
+    if verdict == NOT_TESTABLE and not changed:
+        return UNTESTED
+    if verdict.startswith(EXPLORATORY):
+        return NO_VERDICT
+    return "no" if changed else "yes"
+
+
+def record(outcomes: Mapping[str, Outcome], options: Options, experiment: str) -> dict[str, Any]:
+    """What is kept of the variations that are done."""
+    scale = next(iter(outcomes.values())).curves.scale(options.scale)
+    return {
+        "experiment": experiment,
+        "scale": options.scale,
+        "horizon": scale.horizon,
+        "seeds": scale.seeds,
+        "variations": list(outcomes),
+        "missing": [name for name in names() if name not in outcomes],
+        "claims": table(outcomes),
+    }
+
+
+def keep_record(found: Mapping[str, Any], options: Options) -> None:
+    """In the folder of results, where pages of the experiment find it. Raises MissingError."""
+    keep(EXPERIMENT, options.folder(str(found["experiment"])), options.out, found)
+
+
+def kept(options: Options, experiment: str) -> dict[str, Any] | None:
+    """The record of this scale, else of scale ``robust``; None if neither was varied."""
+    for scale in dict.fromkeys((options.scale, SCALE)):
+        name = replace(options, scale=scale).folder(experiment)
+        if found := read(options.out / CARDS / f"{EXPERIMENT}-{name}.json"):
+            return found
+    return None
+
+
+class Lasting(NamedTuple):
+    """For a page: each claim's cell (none: not varied), what stands beside the cards, and the record."""
+
+    column: list[str]
+    note: str
+    record: dict[str, Any] | None
+
+
+def lasting(outcome: Outcome, experiment: str) -> Lasting:
+    """Whether the claims of ``outcome`` survive, by what was varied in its folder of results."""
+    found = kept(outcome.options, experiment)
+    if found is None:
+        last = outcome.curves.robustness
+        command = f"bench reproduce {experiment} --robustness"
+        note = f"Whether verdicts survive a wrong simulator: {NOT_VARIED} ({command})"
+        return Lasting([], note + (f"; last varied: {last}" if last else ""), None)
+    rows = {(row["id"], row["model"]): row for row in found["claims"]}
+    cells = [_cell(rows.get((c["id"], c["model"])), found, outcome.options.scale) for c in outcome.claims]
+    return Lasting(cells, _note(found), found)
+
+
+def _cell(row: Mapping[str, Any] | None, found: Mapping[str, Any], scale: str) -> str:
+    if row is None:
+        return NOT_VARIED
+    text = "; ".join([row["survives"], *row["changed"]])
+    text += f" (scale {found['scale']}: {row['verdict']})" if found["scale"] != scale else ""
+    return text + (" (so far)" if found["missing"] else "")
+
+
+def _note(found: Mapping[str, Any]) -> str:
+    """What "survives" rests on."""
+    other = "" if found["code"] == code_digest() else f", by other code ({found['code']})"
+    missing = f"; not done: {', '.join(found['missing'])}" if found["missing"] else ""
+    return (
+        "Whether transient verdicts survive a wrong simulator: the experiment again at scale "
+        f"{found['scale']} ({found['horizon']:g} s of arrivals, {found['seeds']} seeds{other}) under "
+        f"{', '.join(found['variations'][1:])}{missing}."
+    )
+
+
+def markdown(found: Mapping[str, Any]) -> str:
+    """The record as a table for a document: a row per claim, a column per variation."""
+    columns = ["claim", "stated", "verdict", "survives", *found["variations"]]
+    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+    for row in found["claims"]:
+        kept_words = "; ".join([row["survives"], *row["changed"]])
+        cells = [row["statement"], row["expected"], row["verdict"], kept_words, *row["got"].values()]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"

@@ -70,6 +70,8 @@ class Outcome:
     cells: int
     cells_there: int
     folders: list[Path]
+    cards: list[dict[str, Any]] = field(default_factory=list)
+    """The different fidelity cards of its runs."""
 
     @property
     def claims(self) -> list[dict[str, Any]]:
@@ -126,15 +128,28 @@ def run(data: Mapping[str, Any], path: Path, options: Options, progress: Progres
         programs=sum(sum(r.summary["outcomes"].values()) for r in results),
         calls=sum(r.summary["calls"] for r in results),
         cells=len(results), cells_there=sum(r.cached for r in results),
-        folders=[r.folder for r in results],
+        folders=[r.folder for r in results], cards=_cards(results),
     )  # fmt: skip
 
 
-def write(outcome: Outcome, folder: Path, command: str) -> list[Path]:
-    """The page, its figures and tables in ``folder``; the page first."""
+def _cards(results: Sequence[RunResult]) -> list[dict[str, Any]]:
+    found = {repr(card): card for r in results if (card := r.summary.get("card"))}
+    return list(found.values())
+
+
+def write(
+    outcome: Outcome, folder: Path, command: str, survives: Sequence[str] = (), note: str = ""
+) -> list[Path]:
+    """The page, its figures and tables in ``folder``; the page first.
+
+    ``survives``: a cell per claim, whether its verdict survives a wrong simulator; ``note``: how it is known.
+    """
     from bench.gather import find
-    from bench.report import provenance
+    from bench.report import cards, provenance
     from bench.report import write as write_report
+
+    if survives:
+        outcome.data["claims"] = outcome.data["claims"].assign(survives=list(survives))
 
     found = find(outcome.folders)
     curves = outcome.curves
@@ -148,6 +163,7 @@ def write(outcome: Outcome, folder: Path, command: str) -> list[Path]:
                 "Every point", "Latencies in seconds per output token.", tables=[table_of(outcome.table)]
             ),
             *([Section("Findings", curves.findings)] if curves.findings else []),
+            cards(found, note),
         ],
         provenance=provenance(found, command),
     )
@@ -184,6 +200,7 @@ def facts(outcome: Outcome, files: Sequence[Path]) -> dict[str, Any]:
         "scale": outcome.options.scale,
         "badge": sorted(badges),
         "claims": outcome.claims,
+        "cards": outcome.cards,
         "cells": outcome.cells,
         "cells_there": outcome.cells_there,
         "programs": outcome.programs,

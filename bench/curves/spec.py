@@ -138,6 +138,8 @@ class Curves:
     claims: tuple[Claim, ...]
     sensitivity: tuple[Variation, ...] = ()
     findings: str = ""
+    robustness: str = ""
+    """Where verdicts were last varied, and what of them."""
 
     def scale(self, name: str) -> Scale:
         """A scale by name. Raises UsageError."""
