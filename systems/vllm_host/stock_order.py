@@ -1,4 +1,4 @@
-"""Which order vLLM's own scheduler keeps when nothing of ours is inside it (``stock``). No vLLM is imported here."""
+"""Which order vLLM's own scheduler keeps with nothing of ours inside it (``stock``). Imports no vLLM."""
 
 from __future__ import annotations
 
