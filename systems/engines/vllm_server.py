@@ -24,8 +24,8 @@ from typing import Any
 
 from systems.engines.vllm_virtual import ROOT, EngineUnavailable, vllm_python
 
-START_S = 180.0
-"""A server that does not answer by then is given up (imports take 15 to 40 s on a busy machine)."""
+START_S = 300.0
+"""A server that does not answer by then is given up (25 s on a quiet machine, minutes on a busy one)."""
 STOP_S = 15.0
 WORKER = "VLLM::Worker"
 """How vLLM names the process in which the model runs."""
@@ -40,7 +40,7 @@ import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG, kept by exec
 if os.getppid() != int(sys.argv[1]):
     sys.exit("the process that started the server is gone")
-os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
@@ -111,7 +111,12 @@ class VllmServer:
         self.stop()
 
     def start(self, limit_s: float = START_S) -> None:
-        """Start and wait until it answers. Old logs of the folder are removed."""
+        """Start and wait until it answers."""
+        self.begin()
+        self.ready(limit_s)
+
+    def begin(self) -> None:
+        """Start; ``ready`` waits for it, so that several can start together. Old logs are removed."""
         python = self._python or vllm_python()
         self.folder.mkdir(parents=True, exist_ok=True)
         for old in (self.calls, self.steps, self.output):
@@ -121,6 +126,9 @@ class VllmServer:
         with self.output.open("wb") as output:
             self._process = _launch(python, command, output, self.folder)
         self.url = f"http://127.0.0.1:{port}"
+
+    def ready(self, limit_s: float = START_S) -> None:
+        """Wait until it answers, and give its processes their cores. If it does not, it is stopped."""
         try:
             self._await_health(time.monotonic() + limit_s, limit_s)
             self._pin()
@@ -137,12 +145,12 @@ class VllmServer:
             process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=STOP_S)
-        deadline = time.monotonic() + STOP_S / 3
-        while _group_lives(process.pid) and process.poll() is not None and time.monotonic() < deadline:
-            time.sleep(0.05)  # its children end by themselves
+        if process.poll() is not None:
+            _await_end(process.pid, STOP_S / 3)  # its children end by themselves
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        _await_end(process.pid, STOP_S)
 
     def check(self) -> None:
         """Raises EngineUnavailable, with its last words, if the server has ended."""
@@ -194,7 +202,7 @@ def _launch(python: Path, command: list[str], output: Any, folder: Path) -> subp
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
         return subprocess.Popen(
-            [str(python), "-c", _PARENT_DIES, str(os.getpid()), *command],
+            [str(python), "-c", _PARENT_DIES, str(os.getpid()), str(python), *command],
             stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=folder,
             env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": path}, start_new_session=True,
         )  # fmt: skip
@@ -219,5 +227,8 @@ def _title(entry: Path) -> str:
     return line.strip() or (entry / "comm").read_text().strip()
 
 
-def _group_lives(leader: int) -> bool:
-    return next(_group(leader), None) is not None
+def _await_end(leader: int, limit_s: float) -> None:
+    """Wait until no process of a group lives, at most so long."""
+    deadline = time.monotonic() + limit_s
+    while next(_group(leader), None) is not None and time.monotonic() < deadline:
+        time.sleep(0.02)

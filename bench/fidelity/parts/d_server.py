@@ -1,0 +1,39 @@
+"""d: a real vLLM server on this machine's CPU under single calls, fitted at one rate and predicted at two."""
+
+from __future__ import annotations
+
+from bench.fidelity.part import Options, Outcome, Say
+from bench.fidelity.server_setup import Setup
+from bench.fidelity.server_study import missing, outcome
+
+SETUP = Setup(
+    name="d-server",
+    workload="chatbot",
+    parameters={"calls": "1"},
+    token_scale=0.25,
+    kv_blocks=1024,
+    max_num_seqs=16,
+    pilot=120,
+    horizon=12.0,
+)
+"""Conversations of one call: prompts of 81 and replies of 73 tokens in the mean, with the chatbot's long
+tails. KV for every call; slots are what runs short."""
+
+
+class Server:
+    """Single-turn load."""
+
+    name = "d-server"
+    title = "d. A real vLLM server, single calls"
+    cost = "vLLM's environment, two quiet cores; about 9 minutes"
+
+    def missing(self, options: Options) -> str:  # noqa: ARG002
+        """Whether vLLM is there."""
+        return missing()
+
+    def run(self, options: Options, say: Say) -> Outcome:
+        """Measure, fit, predict. Raises BenchError."""
+        return outcome(SETUP, options, say)
+
+
+PART = Server()

@@ -1,0 +1,39 @@
+"""e: the server of part d under conversations and agents that fork, with KV that runs short."""
+
+from __future__ import annotations
+
+from bench.fidelity.part import Options, Outcome, Say
+from bench.fidelity.server_setup import Setup
+from bench.fidelity.server_study import missing, outcome
+
+SETUP = Setup(
+    name="e-agents",
+    workload="mixed",
+    parameters={"max_context": "2048", "mcts.iterations": "2", "mcts.tool_s": "0.05"},
+    token_scale=0.125,
+    kv_blocks=144,
+    max_num_seqs=16,
+    pilot=30,
+    horizon=15.0,
+)
+"""Conversations, tool users and tree searches (two iterations, searches of 50 ms) in equal shares: 15 calls
+a program in the mean. KV of 4 608 tokens for 16 calls of 420 tokens in the mean, 2 048 at most."""
+
+
+class Agents:
+    """Multi-turn and agentic load."""
+
+    name = "e-agents"
+    title = "e. A real vLLM server, conversations and agents"
+    cost = "vLLM's environment, two quiet cores; about 11 minutes"
+
+    def missing(self, options: Options) -> str:  # noqa: ARG002
+        """Whether vLLM is there."""
+        return missing()
+
+    def run(self, options: Options, say: Say) -> Outcome:
+        """Measure, fit, predict. Raises BenchError."""
+        return outcome(SETUP, options, say)
+
+
+PART = Agents()

@@ -1,0 +1,128 @@
+"""The text of parts d and e in docs/fidelity.md: a pure function of what was found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bench.fidelity.server_calls import numbers
+from bench.fidelity.server_setup import BLOCK_SIZE, SHARES
+from systems.vllm_host.tiny import TinyLlama
+
+if TYPE_CHECKING:
+    from bench.fidelity.server_study import Study
+
+
+def page(found: Study) -> str:
+    """Markdown: set-up, fit, predictions, pairs, replies, log probabilities."""
+    return "\n\n".join(
+        [_setup(found), _fit(found), _rows(found), _pairs(found), _said(found), _probes(found)]
+    )
+
+
+def _setup(found: Study) -> str:
+    s, rates, model = found.setup, found.rates, TinyLlama()
+    own = "".join(f", {k} {v}" for k, v in s.parameters.items())
+    shares = ", ".join(f"{name} {rates[name]:g}/s ({share:g})" for name, share in SHARES.items())
+    bounds = ", ".join(f"{bound:g}" for bound in s.bounds)
+    return (
+        f"vLLM {found.version}'s API server on this machine's CPU serves a random Llama ({model.layers} "
+        f"layers, {model.width} wide, float32), our scheduler class mounted; workload {s.workload} (token "
+        f"scale {s.token_scale:g}{own}), seed {found.seed}, programs of {s.horizon:g} s of Poisson "
+        f"arrivals, then drained. Limits: {s.max_num_seqs} calls, {s.max_num_batched_tokens} tokens a "
+        f"step, {s.kv_blocks} KV blocks of {BLOCK_SIZE} tokens. Capacity by a pilot, all at once: "
+        f"{found.capacity:.3g} programs/s; rates as shares of it: {shares}. Queue bounds of mlfq, plas, "
+        f"atlas: {bounds} steps (the defaults times the token scale). Each (rate, scheduler) was measured "
+        f"{s.repeats} times, the same programs, schedulers taking turns; all times are the scheduler's own "
+        "(its call and step logs), the client's only where said. Rules, rates' shares, bounds and cores "
+        "were fixed before measuring (`bench/fidelity/server_setup.py`). vLLM's CPU blocks have "
+        f"{BLOCK_SIZE} tokens, the simulator's 16: prefix hits and rounding differ by up to 16 tokens a "
+        "call."
+    )
+
+
+def _fit(found: Study) -> str:
+    c = found.calibration
+    terms = ", ".join(f"{value:.3g} per {term}" for term, value in c.coefficients.items())
+    errors = "; ".join(map(str, c.held_out))
+    return (
+        f"**Fit**, from the {c.source['steps']} steps of one fcfs run at {found.rates['fit']:g}/s, nothing "
+        f"else: ms {terms}. Held out: {errors}. Steps that took over three times the fit (interruptions) "
+        f"do not count: {c.source['interrupted_steps']}, {found.lost:.1%} of the time. Way from engine to "
+        f"client and back, in the same run: {found.lag_s * 1e3:.1f} ms, which the simulator puts before "
+        "every call of a program but the first."
+    )
+
+
+def _rows(found: Study) -> str:
+    lines = [
+        "| rate | scheduler | TPOT ms (runs) | sim | error | TTFT s | sim | error | program s | sim | error "
+        "| preempted | sim | steps, of mean |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in found.rows:
+        cell = (row.rate, row.scheduler)
+        runs = [numbers(run.calls) for run in found.measured[cell]]
+        tpots = ", ".join(f"{run.tpot * 1e3:.2f}" for run in runs)
+        lines.append(
+            f"| {row.rate} | {row.scheduler} | {tpots} | {row.simulated['tpot'] * 1e3:.2f} | "
+            f"{row.error['tpot']:.1%} | {row.measured['ttft']:.3f} | {row.simulated['ttft']:.3f} | "
+            f"{row.error['ttft']:.1%} | {row.measured['program']:.2f} | {row.simulated['program']:.2f} | "
+            f"{row.error['program']:.1%} | {np.median([run.preempted for run in runs]):.0f} of "
+            f"{runs[0].calls} | {found.simulated[cell].preempted} | {found.steps[cell]:+.1%} |"
+        )
+    legend = (
+        "TPOT: mean over calls of at least two tokens of (end - first token) / (tokens - 1); TTFT from "
+        "the call's arrival; program: first call's arrival to last call's end, mean over programs. "
+        "Errors: median over the runs of |simulated / measured - 1|. Last column: the fit's total over "
+        "the steps that really ran, against their measured total: what of the error is the step model's."
+    )
+    return "\n".join(lines) + f"\n\n{legend} {_client(found)}"
+
+
+def _client(found: Study) -> str:
+    runs = [run for several in found.measured.values() for run in several]
+    verdicts = [run.audit.verdict for run in runs]
+    lag = max(run.audit.send_lag[1] for run in runs)
+    return (
+        f"The client's audit: {verdicts.count('ok')} of {len(runs)} runs ok, {verdicts.count('suspect')} "
+        f"suspect; worst p99 send lag {lag * 1e3:.1f} ms."
+    )
+
+
+def _pairs(found: Study) -> str:
+    separate = [pair for pair in found.pairs if pair.separate]
+    text = (
+        f"**Pairs.** {len(separate)} of {len(found.pairs)} pairs of schedulers separate: the 95 % t "
+        f"interval over {found.setup.repeats} paired runs of the log ratio of mean program latency "
+        f"excludes 0. Predicted the other way: {sum(pair.reversed for pair in separate)}."
+    )
+    lines = ["| rate | a | b | a / b measured | interval | a / b simulated |", "|---|---|---|---:|---|---:|"]
+    for p in separate:
+        low, high = np.exp([p.low, p.high])
+        lines.append(
+            f"| {p.rate} | {p.a} | {p.b} | {np.exp(p.measured):.3f} | {low:.3f} .. {high:.3f} "
+            f"| {np.exp(p.simulated):.3f}{' **reversed**' if p.reversed else ''} |"
+        )
+    return text + ("\n\n" + "\n".join(lines) if separate else "")
+
+
+def _said(found: Study) -> str:
+    s = found.said
+    preempted = sum(numbers(run.calls).preempted for runs in found.measured.values() for run in runs)
+    return (
+        f"**Greedy replies** of {s.runs} runs, under every scheduler and rate: {s.calls} calls were made "
+        f"in more than one run, {s.differ} were not answered token for token alike ({s.distinct} distinct "
+        f"replies; {preempted} of the runs' calls were preempted)."
+    )
+
+
+def _probes(found: Study) -> str:
+    p = found.probed
+    return (
+        f"**Log probabilities** of {found.setup.probes} probes' chosen tokens, largest difference to the "
+        f"same prompt alone: batched {p.batched:.2g}, preempted (tokens up to the first preemption, "
+        f"{p.calls} calls) {p.preempted:.2g}, resumed by recompute (tokens after it) {p.resumed:.2g}; "
+        f"{p.differ} of {p.tokens} tokens differ."
+    )

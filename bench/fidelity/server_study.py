@@ -1,0 +1,235 @@
+"""Parts d and e: a real vLLM server on this machine's CPU, fitted at one rate and predicted at two others.
+
+The flow: capacity (a pilot), a fit from the steps of one run under fcfs, runs of every scheduler at two
+rates that the fit has not seen, probes of log probabilities; then the same in the simulator. Runs that are
+done are kept and not repeated, as long as nothing that decides them has changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from bench.calibration.steps import StepLog, fit_log, fit_rows, lost_time
+from bench.errors import InvalidRun
+from bench.fidelity.part import Bar, Options, Outcome, Say
+from bench.fidelity.server_calls import Numbers, numbers
+from bench.fidelity.server_compare import Cell, Pair, Row, Said, pairs, rows, said
+from bench.fidelity.server_page import page
+from bench.fidelity.server_predict import predict
+from bench.fidelity.server_probes import Probed, probe
+from bench.fidelity.server_runs import Kept, Measured, Servers, measure, steps_of
+from bench.fidelity.server_setup import GPU, MODEL, PREDICTED, SHARES, Setup
+from bench.files import write_json
+from systems.engines.vllm_virtual import EngineUnavailable, vllm_python
+from systems.latency.calibration import Calibration, parse
+from systems.latency.validation import Validation
+
+TPOT_BAR = 10.0
+SATURATED = 0.75
+"""Share of a pilot's tokens after which its end, where batches shrink, begins."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """All that was found. ``capacity`` and ``rates`` in programs per second; ``lost``: share of the fit
+    run's time in interrupted steps; ``steps``: error of the mean step time by (rate, scheduler)."""
+
+    setup: Setup
+    seed: int
+    version: str
+    capacity: float
+    rates: Mapping[str, float]
+    calibration: Calibration
+    lag_s: float
+    lost: float
+    measured: Mapping[Cell, Sequence[Measured]]
+    simulated: Mapping[Cell, Numbers]
+    probed: Probed
+    rows: Sequence[Row]
+    pairs: Sequence[Pair]
+    said: Said
+    steps: Mapping[Cell, float]
+
+
+def missing() -> str:
+    """Why no server can run here; empty if one can."""
+    try:
+        vllm_python()
+    except EngineUnavailable as error:
+        return str(error)
+    return ""
+
+
+def outcome(setup: Setup, options: Options, say: Say) -> Outcome:
+    """Run the study of a set-up (its quick form if asked for). Raises BenchError."""
+    found = study(setup.quick() if options.quick else setup, options, say)
+    worst = max((row.error["tpot"] for row in found.rows), default=float("nan"))
+    bars = [
+        Bar("TPOT, worst (rate, scheduler), median of the runs", 100 * worst, TPOT_BAR),
+        Bar("pairs of schedulers predicted the other way", sum(p.reversed for p in found.pairs), 0, ""),
+        Bar("calls whose greedy reply differs between runs", found.said.differ + found.probed.differ, 0, ""),
+    ]
+    against = f"vLLM {found.version} on a CPU, {setup.workload}, {len(found.rows)} (rate, scheduler)"
+    fitted = "linear steps, on one other rate under fcfs"
+    valid = Validation(
+        MODEL, GPU, "TPOT", "median of runs, worst cell", worst, len(found.rows), fitted, against
+    )
+    facts = {"vLLM": found.version, "runs": found.said.runs, "capacity": f"{found.capacity:.3g} programs/s"}
+    return Outcome(bars, page(found), _plain(found), facts, [valid])
+
+
+def study(setup: Setup, options: Options, say: Say) -> Study:
+    """Measure, fit, predict. Raises BenchError."""
+    seed = options.seed
+    folder = options.work / (setup.name + ("-quick" if options.quick else ""))
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = Kept(folder, setup.identity(seed))
+    with Servers(setup, folder.resolve(), say) as servers:
+        capacity, pilot = _capacity(setup, seed, servers, kept, say)
+        rates = {name: float(f"{share * capacity:.3g}") for name, share in SHARES.items()}
+        fit_run, calibration, lost = _fitted(setup, seed, rates["fit"], servers, kept, say)
+        measured = _measured(setup, seed, rates, servers, kept, say)
+        probed = _probed(setup, servers, kept, say)
+        version = str(calibration.source.get("vllm", ""))
+    write_json(folder / f"{calibration.name}.json", json.loads(calibration.as_json()))
+    simulated = _simulated(setup, seed, rates, calibration, fit_run.lag_s)
+    plain = {cell: [numbers(run.calls) for run in runs] for cell, runs in measured.items()}
+    every = [pilot.said, fit_run.said, *(run.said for runs in measured.values() for run in runs)]
+    return Study(
+        setup, seed, version, capacity, rates, calibration, fit_run.lag_s, lost, measured, simulated, probed,
+        rows(plain, simulated), pairs(plain, simulated), said(every),
+        {cell: _step_error(calibration, runs) for cell, runs in measured.items()},
+    )  # fmt: skip
+
+
+# Measuring
+
+
+def _capacity(setup: Setup, seed: int, servers: Servers, kept: Kept, say: Say) -> tuple[float, Measured]:
+    """Programs per second with all of the pilot's there at once, under fcfs."""
+    if (data := kept.get("pilot")) is None:
+        programs, times = setup.programs(seed, n=setup.pilot)
+        say(f"pilot: {len(programs)} programs at once")
+        run = measure(servers.get("fcfs"), servers.vocabulary, "pilot", programs, times)
+        log = steps_of(servers.get("fcfs"), "pilot")
+        data = {"run": run.as_json(), "capacity": capacity(log, len(programs))}
+        kept.put("pilot", data)
+    say(f"capacity {data['capacity']:.3g} programs/s")
+    return float(data["capacity"]), Measured.parse(data["run"])
+
+
+def capacity(log: StepLog, programs: int) -> float:
+    """Programs per second until ``SATURATED`` of the log's tokens were computed."""
+    tokens = np.cumsum([row.units[1] for row in log.rows])
+    at = int(np.searchsorted(tokens, SATURATED * tokens[-1]))
+    return float(SATURATED * programs / (log.rows[at].end - log.rows[0].start))
+
+
+def _fitted(
+    setup: Setup, seed: int, rate: float, servers: Servers, kept: Kept, say: Say
+) -> tuple[Measured, Calibration, float]:
+    """The run at the fit's rate, the calibration from its steps, and the share of time that did not count."""
+    if (data := kept.get("fit")) is None:
+        programs, times = setup.programs(seed, rate)
+        say(f"fit: {len(programs)} programs at {rate:g}/s, fcfs")
+        run = measure(servers.get("fcfs"), servers.vocabulary, "fit", programs, times)
+        log = steps_of(servers.get("fcfs"), "fit")
+        source = {"run": f"{setup.name}, {rate:g} programs/s, fcfs", "seed": seed, "steps": len(log.rows)}
+        try:
+            found = fit_log(log, name=setup.name, model=MODEL, gpu=GPU, source=source)
+        except ValueError as error:
+            raise InvalidRun(f"{setup.name}: {error}") from None
+        lost = lost_time(log, fit_rows(log.rows))
+        data = {"run": run.as_json(), "calibration": json.loads(found.as_json()), "lost": lost}
+        kept.put("fit", data)
+    return Measured.parse(data["run"]), parse(data["calibration"]), float(data["lost"])
+
+
+def _measured(
+    setup: Setup, seed: int, rates: Mapping[str, float], servers: Servers, kept: Kept, say: Say
+) -> dict[Cell, list[Measured]]:
+    """Every scheduler at every predicted rate; schedulers take turns, and each run has another first."""
+    found: dict[Cell, list[Measured]] = {(r, s): [] for r in PREDICTED for s in setup.schedulers}
+    for repeat in range(setup.repeats):
+        for rate in PREDICTED:
+            programs, times = setup.programs(seed, rates[rate])
+            first = repeat % len(setup.schedulers)
+            for scheduler in setup.schedulers[first:] + setup.schedulers[:first]:
+                name = f"{scheduler}_{rate}{repeat}"
+                if (data := kept.get(name)) is None:
+                    run = measure(servers.get(scheduler), servers.vocabulary, name, programs, times)
+                    kept.put(name, data := run.as_json())
+                    say(_told(name, run))
+                found[rate, scheduler].append(Measured.parse(data))
+    return found
+
+
+def _told(name: str, run: Measured) -> str:
+    had = numbers(run.calls)
+    return (
+        f"{name}: {had.programs} programs, {had.calls} calls in {run.took:.1f} s, TPOT "
+        f"{had.tpot * 1e3:.2f} ms, program {had.program:.2f} s, {had.preempted} calls preempted; client "
+        f"{run.audit.verdict}"
+    )
+
+
+def _probed(setup: Setup, servers: Servers, kept: Kept, say: Say) -> Probed:
+    if (data := kept.get("probes")) is None:
+        say(f"probes: {setup.probes} prompts alone, batched, preempted")
+        data = probe(servers.get("atlas"), setup, servers.vocabulary).as_json()
+        kept.put("probes", data)
+    return Probed.parse(data)
+
+
+# Predicting
+
+
+def _simulated(
+    setup: Setup, seed: int, rates: Mapping[str, float], calibration: Calibration, lag_s: float
+) -> dict[Cell, Numbers]:
+    found = {}
+    for rate in PREDICTED:
+        programs, times = setup.programs(seed, rates[rate])
+        for scheduler in setup.schedulers:
+            calls = predict(setup, scheduler, calibration, programs, times, lag_s)
+            found[rate, scheduler] = numbers(calls)
+    return found
+
+
+def _step_error(calibration: Calibration, runs: Sequence[Measured]) -> float:
+    """Error of the mean step time over the runs, on the batches that really were."""
+    ms = np.array(list(calibration.coefficients.values()))
+    predicted = sum(float(ms @ np.array(run.step_units)) for run in runs) / 1e3
+    return predicted / sum(run.step_s for run in runs) - 1.0
+
+
+def _plain(found: Study) -> dict[str, Any]:
+    """What is kept in docs/fidelity/: everything but the single calls and replies."""
+    measured = {
+        f"{rate} {scheduler}": [
+            {**numbers(run.calls)._asdict(), "audit": asdict(run.audit), "client_latency_s": run.latency_s,
+             "lag_s": run.lag_s, "took_s": run.took, "steps": run.steps, "step_s": run.step_s}
+            for run in runs
+        ]
+        for (rate, scheduler), runs in found.measured.items()
+    }  # fmt: skip
+    return {
+        "setup": asdict(found.setup),
+        "bounds": found.setup.bounds,
+        "rates": dict(found.rates),
+        "calibration": json.loads(found.calibration.as_json()),
+        "lag_s": found.lag_s,
+        "lost_share": found.lost,
+        "measured": measured,
+        "simulated": {f"{r} {s}": n._asdict() for (r, s), n in found.simulated.items()},
+        "rows": [row._asdict() for row in found.rows],
+        "pairs": [{**p._asdict(), "separate": p.separate, "reversed": p.reversed} for p in found.pairs],
+        "said": found.said._asdict(),
+        "probes": found.probed.as_json(),
+        "step_error": {f"{r} {s}": error for (r, s), error in found.steps.items()},
+    }

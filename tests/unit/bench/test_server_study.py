@@ -1,0 +1,253 @@
+"""Parts d and e without a server: what is compared, how, and that a program can be slowed."""
+
+import json
+import math
+
+import pytest
+
+from bench.calibration.steps import StepLog, StepRow
+from bench.drivers.completions import Response
+from bench.drivers.virtual import drive
+from bench.fidelity.parts.d_server import SETUP as D
+from bench.fidelity.parts.e_agents import SETUP as E
+from bench.fidelity.server_calls import Call, Numbers, as_json, from_json, logged, numbers, request_name
+from bench.fidelity.server_compare import Pair, pairs, rows, said
+from bench.fidelity.server_predict import predict, slowed
+from bench.fidelity.server_probes import Probed, compare, first_preemptions
+from bench.fidelity.server_runs import Kept, Measured
+from bench.fidelity.server_study import capacity
+from bench.offline import offline
+from bench.records import MemorySink
+from systems.catalog import build_router, build_scheduler, build_table, load_system
+from systems.engines.sim import SimEngine
+from systems.latency.calibration import Calibration
+from tests.latency_models import LinearLatency
+from vocabulary import EngineConfig
+from workloads.base import ProgramSpec
+from workloads.session import TimedOut
+
+
+def call(program=0, number=0, arrive=0.0, first=1.0, end=3.0, output=5, preemptions=0):
+    return Call(program, "", number, arrive, first, end, output, 0.5, end - arrive - 0.5, preemptions, 16)
+
+
+def test_numbers_of_a_run():
+    found = numbers([call(), call(0, 1, 5.0, 5.5, 6.5, 3), call(1, 0, 2.0, 4.0, 4.0, 1, preemptions=2)])
+    assert found.tpot == pytest.approx((0.5 + 0.5) / 2)
+    assert found.ttft == pytest.approx((1.0 + 0.5 + 2.0) / 3)
+    assert found.program == pytest.approx((6.5 + 2.0) / 2)
+    assert found[4:] == (3, 2, 1, 48)
+    assert math.isnan(numbers([call(output=1)]).tpot)
+
+
+def test_calls_come_back_from_json():
+    calls = [call(), call(3, 1)]
+    assert from_json(json.loads(json.dumps(as_json(calls)))) == calls
+    assert Call(3, "0.1", 2, *calls[0][3:]).key == "3.0_1.2"
+
+
+def log_row(name, **other):
+    row = {"request_id": name, "aborted": False, "t_arrive": 1.0, "t_first_token": 2.0, "t_end": 3.0,
+           "output_tokens": 4, "wait_s": 0.1, "prefill_s": 0.5, "reprefill_s": 0.0, "decode_s": 1.4,
+           "preemptions": 1, "cached_tokens": 32}  # fmt: skip
+    return json.dumps({**row, **other}) + "\n"
+
+
+def test_a_run_of_the_call_log(tmp_path):
+    path = tmp_path / "calls.jsonl"
+    path.write_text(log_row("cmpl-low0.7.0_1.2-0-ab12") + log_row("cmpl-other.7..0-0-ab12") + log_row("x"))
+    (found,) = logged(path, "low0")
+    assert (found.key, found.exec_s, found.preemptions) == ("7.0_1.2", 1.9, 1)
+    path.write_text(log_row("cmpl-low0.7..0-0-ab12", aborted=True))
+    with pytest.raises(ValueError, match=r"call low0\.7\.\.0 was aborted"):
+        logged(path, "low0")
+    assert request_name("chatcmpl-77") == ("", "", "", "")
+
+
+def of(tpot, program):
+    return Numbers(tpot, 0.5, 0.1, program, 10, 5, 0, 0)
+
+
+def test_the_error_is_the_median_over_the_runs():
+    (row,) = rows(
+        {("low", "fcfs"): [of(0.10, 1.0), of(0.11, 1.0), of(0.20, 1.0)]}, {("low", "fcfs"): of(0.11, 1.2)}
+    )
+    assert row.error["tpot"] == pytest.approx(0.1)
+    assert row.error["program"] == pytest.approx(0.2)
+    assert row.measured["tpot"] == 0.11
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "separate", "reverse"),
+    [
+        ((2.0, 2.1, 2.05), 1.5, True, False),
+        ((2.0, 2.1, 2.05), 0.9, True, True),
+        ((2.0, 2.1, 2.05), 1.0, True, False),
+        ((0.5, 2.0, 1.1), 0.9, False, False),
+    ],
+)
+def test_a_pair_that_separates_must_not_be_reversed(theirs, ours, separate, reverse):
+    measured = {("high", "a"): [of(0.1, x) for x in theirs], ("high", "b"): [of(0.1, 1.0)] * 3}
+    simulated = {("high", "a"): of(0.1, ours), ("high", "b"): of(0.1, 1.0)}
+    (pair,) = pairs(measured, simulated)
+    assert (pair.separate, pair.reversed) == (separate, reverse)
+
+
+def test_one_run_separates_nothing():
+    measured = {("high", "a"): [of(0.1, 2.0)], ("high", "b"): [of(0.1, 1.0)]}
+    (pair,) = pairs(measured, {cell: runs[0] for cell, runs in measured.items()})
+    assert math.isnan(pair.low)
+    assert not pair.separate
+    assert Pair("high", "a", "b", 1.0, 0.5, 1.5, -0.1).reversed
+
+
+def test_replies_are_compared_by_call():
+    found = said([{"0..0": "x", "0..1": "y"}, {"0..0": "x", "0..1": "z"}, {"0..0": "x", "1..0": "w"}])
+    assert found == (2, 1, 4, 3)
+
+
+def test_capacity_is_that_of_the_full_part():
+    def step(start, end, tokens):
+        return StepRow(start, end, end - start, (1, tokens, 1, 0, 0), ("a",))
+
+    steps = [step(1.0, 2.0, 300), step(2.0, 3.0, 450), step(3.0, 9.0, 250)]
+    assert capacity(StepLog({}, steps), 100) == pytest.approx(75 / 2.0)
+
+
+# Programs, slowed
+
+
+def run(spec):
+    system = load_system("vllm-opt")
+    table, sink = build_table(system), MemorySink()
+    engine = SimEngine(0, EngineConfig(kv_blocks=1000), build_scheduler(system, table), LinearLatency())
+    drive([spec], times=[0.0], engines=[engine], router=build_router(system), table=table, sink=sink)
+    return sink
+
+
+async def agent(s):
+    async def branch(fork):
+        return await fork.call(new=3, output=2)
+
+    await s.call(new=10, output=4)
+    await s.tool("search", 0.5)
+    await s.call(new=5, output=2)
+    await s.join(*(branch(s.fork()) for _ in range(3)))
+    try:
+        await s.timeout(1e-6, branch(s.fork()))
+    except TimedOut:
+        await s.call(new=1, output=1)
+
+
+def test_a_slowed_program_waits_before_each_call_but_its_first():
+    spec = ProgramSpec(0, "agent", 1, agent)
+    plain, slow = run(spec), run(slowed(spec, 0.25))
+    assert slow.programs[0].think_s == pytest.approx(
+        5 * 0.25
+    )  # the branches wait at the same time, the sum counts
+    assert slow.programs[0].tool_s == plain.programs[0].tool_s == 0.5
+    done = [
+        sorted((c.call.thread, c.call.index, c.output_tokens) for c in s.calls if not c.aborted)
+        for s in (plain, slow)
+    ]
+    assert done[0] == done[1]
+    took = [s.programs[0].t_end for s in (plain, slow)]
+    assert took[1] - took[0] == pytest.approx(3 * 0.25, rel=0.02)
+    assert run(slowed(spec, 0.0)).programs[0].t_end == pytest.approx(took[0])
+
+
+@pytest.mark.parametrize("setup", [D, E])
+def test_the_set_ups_fit_their_engines_and_mean_what_they_say(setup):
+    programs, times = setup.programs(1, n=60)
+    assert times == [0.0] * 60
+    facts = offline(programs)
+    assert facts.longest <= min(setup.max_model_len, 32 * setup.kv_blocks)
+    assert facts.fixed
+    assert setup.knobs("fcfs") == {}
+    assert setup.knobs("plas")["bounds"][:2] == [64 * setup.token_scale, 256 * setup.token_scale]
+    engine = setup.engine()
+    assert engine.kv_blocks == 2 * setup.kv_blocks
+    quick = setup.quick()
+    assert quick.identity(1) != setup.identity(1) != setup.identity(2)
+
+
+@pytest.mark.parametrize("setup", [D, E])
+def test_schedulers_differ_in_the_simulation_and_preempt(setup):
+    calibration = Calibration(
+        "t", "linear", "tiny-llama", "cpu", coefficients={"step": 5.0, "token": 0.1, "row": 0.2},
+        kv_blocks=1, max_model_len=2048,
+    )  # fmt: skip
+    rate = {"d-server": 30.0, "e-agents": 4.0}[setup.name]
+    programs, times = setup.quick().programs(1, rate)
+    found = {s: numbers(predict(setup, s, calibration, programs, times, 0.01)) for s in setup.schedulers}
+    assert found["atlas"].preempted > 0
+    assert found["atlas"].program != found["fcfs"].program
+    assert len({n.calls for n in found.values()}) == 1
+    assert (found["plas"] == found["mlfq"]) == (setup.name == "d-server")  # one call per program
+
+
+# Kept, and probed
+
+
+def test_what_is_kept_is_found_under_the_same_configuration_only(tmp_path):
+    kept = Kept(tmp_path, D.identity(1))
+    assert kept.get("fit") is None
+    kept.put("fit", {"x": 1.5})
+    assert Kept(tmp_path, D.identity(1)).get("fit") == {"x": 1.5}
+    assert Kept(tmp_path, D.identity(2)).get("fit") is None
+    assert Kept(tmp_path, E.identity(1)).get("fit") is None
+    assert kept.get("pilot") is None
+
+
+def test_a_measured_run_comes_back(tmp_path):
+    from bench.drivers.audit import Audit
+
+    run = Measured(
+        [call()],
+        {"0..0": "ab"},
+        Audit((0.0, 0.1), (0.0, 0.2), 0.5, 3),
+        0.01,
+        2.0,
+        3.0,
+        7,
+        0.5,
+        [7, 9, 8, 100, 3],
+    )
+    kept = Kept(tmp_path, {})
+    kept.put("run", run.as_json())
+    assert Measured.parse(kept.get("run")) == run
+
+
+def reply(tokens, logprobs):
+    return Response(tuple(tokens), 3, len(tokens), 0.0, 1.0, 1.0, tuple(logprobs))
+
+
+def test_moves_of_log_probabilities_before_and_after_a_preemption():
+    alone = [reply([1, 2, 3], [-1.0, -2.0, -3.0]), reply([4, 5, 6], [-1.0, -1.0, -1.0])]
+    batched = [reply([1, 2, 3], [-1.0, -2.5, -3.0]), alone[1]]
+    displaced = [reply([1, 2, 9], [-1.25, -2.0, -4.0]), reply([4, 5, 6], [-9.0, -1.0, -1.0])]
+    found = compare(alone, batched, displaced, {0: 2})
+    assert found == Probed(0.5, 0.25, 1.0, calls=1, tokens=12, differ=1)
+    none = compare(alone, batched, alone, {})
+    assert math.isnan(none.resumed)
+    assert math.isnan(Probed.parse(json.loads(json.dumps({**none.as_json(), "resumed": None}))).resumed)
+
+
+def test_tokens_before_the_first_preemption_come_from_the_step_log(tmp_path):
+    a, other = "cmpl-displaced.0..0-0-ab", "cmpl-short.0..0-0-ab"
+    lines = [
+        {"kv_blocks": 1},
+        {"calls": [[a, 0, 5, 0]], "preempted": []},
+        {"calls": [[a, 5, 5, 1], [other, 0, 5, 1]], "preempted": []},
+        {"calls": [[a, 10, 1, 1]], "preempted": [other]},
+        {"calls": [[other, 0, 5, 1]], "preempted": [a]},
+        {"calls": [[a, 0, 12, 1]], "preempted": []},
+        {"calls": [[other, 0, 5, 1]], "preempted": [a]},
+    ]
+    path = tmp_path / "steps.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    class Server:
+        steps = path
+
+    assert first_preemptions(Server, "displaced") == {0: 2}
