@@ -59,7 +59,8 @@ ESTIMATED = re.compile(r"(context|generation)_(embedding(_ar)?|add_norm_[12]|act
 class Target(NamedTuple):
     """A table to export: our names, the library's checkpoint, GPUs per engine, and how experts are spread.
 
-    ``kv``: the library's name for the type of the KV cache where it is not the checkpoint's.
+    ``kv``: the library's name for the type of the KV cache vLLM takes unless told otherwise: the
+    checkpoint's if it names one, else bf16, where the library would take FP8.
     ``moe``: "ep" gives every GPU whole experts, "tp" a slice of each. ``note`` goes into the table's source.
     """
 
@@ -116,8 +117,8 @@ LLAMA_FP8, QWEN, QWEN_FP8 = (
 TARGETS = [
     *(Target("llama-3.1-8b", gpu, f"{LLAMA}8B") for gpu in KERNELS),
     *(Target("llama-3.1-70b", gpu, f"{LLAMA}70B", tp) for gpu in KERNELS for tp in (4, 8)),
-    *(Target("llama-3.1-70b-fp8", "h100", LLAMA_FP8, tp, "bfloat16", note=STATIC) for tp in (2, 4, 8)),
-    *(Target("llama-3.1-70b-fp8", "h200", LLAMA_FP8, tp, "bfloat16", note=STATIC) for tp in (1, 2, 4, 8)),
+    *(Target("llama-3.1-70b-fp8", "h100", LLAMA_FP8, tp, "fp8", note=STATIC) for tp in (2, 4, 8)),
+    *(Target("llama-3.1-70b-fp8", "h200", LLAMA_FP8, tp, "fp8", note=STATIC) for tp in (1, 2, 4, 8)),
     *(Target("qwen3-8b", gpu, "Qwen/Qwen3-8B") for gpu in KERNELS),
     *(
         Target("qwen3-coder-30b", gpu, "Qwen/Qwen3-30B-A3B", tp, moe="tp", note=CODER)

@@ -250,7 +250,7 @@ def real_over_kernels(point: Point, rows: Sequence[Mapping[str, str]]) -> Iterat
     experts = {"moe_tp_size": point.moe_tp, "moe_ep_size": point.ep} if "A22B" in point.checkpoint else {}
     engine = EngineHandle.compile(
         LIKE.get(point.checkpoint, point.checkpoint), point.system, "vllm", backend_version="0.24.0",
-        tp_size=point.tp, kvcache_quant_mode="bfloat16", **experts,
+        tp_size=point.tp, kvcache_quant_mode="bfloat16" if experts else None, **experts,
     )  # fmt: skip
     for row in rows:
         batch, new, out = (int(row[name]) for name in ("batch_size", "isl", "osl"))
