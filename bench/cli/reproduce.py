@@ -117,13 +117,14 @@ def _varied(
 ) -> Outcome:
     """The experiment as it is; what becomes of it under each variation is kept, one after the other."""
     from bench.curves.robustness import keep_record, record, vary
+    from bench.curves.runner import Outcome
 
-    outcomes: dict[str, Outcome] = {}
+    found: dict[str, Outcome | str] = {}
     for variation, outcome in vary(data, path, options, told):
-        outcomes[variation] = outcome
-        typer.echo(f"{variation}: done", err=True)
-        keep_record(record(outcomes, options, name), options)
-    return next(iter(outcomes.values()))
+        found[variation] = outcome
+        typer.echo(f"{variation}: {outcome if isinstance(outcome, str) else 'done'}", err=True)
+        keep_record(record(found, options, name), options)
+    return next(one for one in found.values() if isinstance(one, Outcome))
 
 
 @contextmanager

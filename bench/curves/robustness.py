@@ -12,6 +12,7 @@ from bench.cards import FOLDER as CARDS
 from bench.code import code_digest
 from bench.curves.grading import EXPLORATORY, NOT_TESTABLE
 from bench.curves.runner import Options, Outcome, Progress, run
+from bench.errors import InvalidRun, UsageError
 from bench.sensitivity import variations as parts
 from reports.numbers import bounded
 
@@ -37,15 +38,19 @@ def names() -> list[str]:
 
 def vary(
     data: Mapping[str, Any], path: Path, options: Options, progress: Progress | None = None
-) -> Iterator[tuple[str, Outcome]]:
-    """The experiment as it is, then every variation, claims only. Raises BenchError."""
+) -> Iterator[tuple[str, Outcome | str]]:
+    """The experiment as it is, then every variation, claims only; or why a variation cannot be run.
+
+    Raises BenchError for what would stop the others, too.
+    """
     plain = replace(options, beside=False)
     yield AS_IT_IS, run(data, path, plain, progress)
     for name, gpu, knobs in variations():
-        yield (
-            name,
-            run(data, path, replace(plain, gpu=gpu or plain.gpu, knobs={**plain.knobs, **knobs}), progress),
-        )
+        changed = replace(plain, gpu=gpu or plain.gpu, knobs={**plain.knobs, **knobs})
+        try:
+            yield name, run(data, path, changed, progress)
+        except (UsageError, InvalidRun) as error:
+            yield name, str(error).splitlines()[0]
 
 
 def table(outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
@@ -79,16 +84,18 @@ def _survives(verdict: str, changed: Sequence[str]) -> str:
     return "no" if changed else "yes"
 
 
-def record(outcomes: Mapping[str, Outcome], options: Options, experiment: str) -> dict[str, Any]:
-    """What is kept of the variations that are done."""
-    scale = next(iter(outcomes.values())).curves.scale(options.scale)
+def record(found: Mapping[str, Outcome | str], options: Options, experiment: str) -> dict[str, Any]:
+    """What is kept of the variations that are done (``vary``)."""
+    outcomes = {name: one for name, one in found.items() if isinstance(one, Outcome)}
+    scale = outcomes[AS_IT_IS].curves.scale(options.scale)
     return {
         "experiment": experiment,
         "scale": options.scale,
         "horizon": scale.horizon,
         "seeds": scale.seeds,
         "variations": list(outcomes),
-        "missing": [name for name in names() if name not in outcomes],
+        "missing": [name for name in names() if name not in found],
+        "failed": {name: why for name, why in found.items() if isinstance(why, str)},
         "claims": table(outcomes),
     }
 
@@ -140,6 +147,7 @@ def _note(found: Mapping[str, Any]) -> str:
     """What "survives" rests on."""
     other = "" if found["code"] == code_digest() else f", by other code ({found['code']})"
     missing = f"; not done: {', '.join(found['missing'])}" if found["missing"] else ""
+    missing += "".join(f"; {name} could not be run: {why}" for name, why in found["failed"].items())
     return (
         "Whether transient verdicts survive a wrong simulator: the experiment again at scale "
         f"{found['scale']} ({found['horizon']:g} s of arrivals, {found['seeds']} seeds{other}) under "
