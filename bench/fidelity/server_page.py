@@ -122,7 +122,7 @@ def _probes(found: Study) -> str:
     p = found.probed
     return (
         f"**Log probabilities** of {found.setup.probes} probes' chosen tokens, largest difference to the "
-        f"same prompt alone: batched {p.batched:.2g}, preempted (tokens up to the first preemption, "
-        f"{p.calls} calls) {p.preempted:.2g}, resumed by recompute (tokens after it) {p.resumed:.2g}; "
-        f"{p.differ} of {p.tokens} tokens differ."
+        f"same prompt alone (0: equal to the last bit): batched {p.batched:.2g}; preempted {p.preempted:.2g} "
+        f"(tokens up to the first preemption, {p.calls} calls); resumed by recompute {p.resumed:.2g} (tokens "
+        f"after it, {p.recomputed} tokens computed again). {p.differ} of {p.tokens} tokens differ."
     )

@@ -23,7 +23,8 @@ from bench.fidelity.server_setup import MODEL, Setup
 from systems.engines.vllm_server import VllmServer
 
 PROMPT, OUTPUT = 200, 96
-SHORT_PROMPT, SHORT_OUTPUT = 24, 6
+SHORT_PROMPT, SHORT_OUTPUT = 160, 6
+"""Bursts have prompts of their own, so that they need blocks: where KV is short, the probes' cached ones."""
 GAP_S = 0.25
 """Between two bursts of short calls, which fill every slot."""
 MOST_BURSTS = 40
@@ -36,12 +37,14 @@ class Probed:
     """Largest difference to alone, of chosen tokens' natural log probabilities; NaN where no token was.
 
     ``preempted``: of preempted calls, all tokens up to the first preemption; ``resumed``: those after it.
-    ``calls`` were preempted. ``tokens`` compared; ``differ``: of these, other tokens than alone."""
+    ``calls`` were preempted, and ``recomputed`` tokens of them computed again. ``tokens`` compared;
+    ``differ``: of these, other tokens than alone. 0 means equal to the last bit."""
 
     batched: float
     preempted: float
     resumed: float
     calls: int
+    recomputed: int
     tokens: int
     differ: int
 
@@ -62,7 +65,7 @@ def probe(server: VllmServer, setup: Setup, vocabulary: int) -> Probed:
     with explained():
         alone, batched, displaced = asyncio.run(_probe(server, setup, ids))
     first = first_preemptions(server, "displaced")
-    return compare(alone, batched, displaced, first)
+    return compare(alone, batched, displaced, first, recomputed(server, "displaced"))
 
 
 async def _probe(server: VllmServer, setup: Setup, ids: TokenIds) -> tuple[list[Response], ...]:
@@ -84,7 +87,8 @@ async def _displaced(client: Completions, ids: TokenIds, setup: Setup) -> list[R
         await asyncio.wait([running], timeout=GAP_S)
         if running.done():
             break
-        prompts = [ids.segment(_SHORT + i, SHORT_PROMPT) for i in range(setup.max_num_seqs)]
+        slots, first = setup.max_num_seqs, _SHORT + 100 * burst
+        prompts = [ids.segment(first + i, SHORT_PROMPT) for i in range(slots)]
         await asyncio.gather(
             *(
                 client.complete(
@@ -118,13 +122,18 @@ def first_preemptions(server: VllmServer, run: str) -> dict[int, int]:
     return found
 
 
+def recomputed(server: VllmServer, run: str) -> int:
+    """Tokens that preemption made the engine compute again, over the calls of a run."""
+    rows = map(orjson.loads, server.calls.read_bytes().splitlines())
+    return sum(int(row["reprefill_tokens"]) for row in rows if request_name(row["request_id"])[0] == run)
+
+
 def compare(
-    alone: Sequence[Response],
-    batched: Sequence[Response],
-    displaced: Sequence[Response],
-    first: dict[int, int],
-) -> Probed:
-    """Alone against the other two; ``first``: tokens before the first preemption, by probe."""
+    alone: Sequence[Response], batched: Sequence[Response], displaced: Sequence[Response],
+    first: Mapping[int, int], again: int,
+) -> Probed:  # fmt: skip
+    """Alone against the other two; ``first``: tokens before the first preemption, by probe; ``again``:
+    tokens computed again."""
     before, after = [], []
     for i, tokens in first.items():
         moved = _moved(alone[i], displaced[i])
@@ -138,7 +147,7 @@ def compare(
         for x, y in zip(a.tokens, b.tokens, strict=True)
     )
     total = sum(len(a.tokens) for a in alone) * 2
-    return Probed(_largest(all_batched), _largest(before), _largest(after), len(first), total, differ)
+    return Probed(_largest(all_batched), _largest(before), _largest(after), len(first), again, total, differ)
 
 
 def _moved(a: Response, b: Response) -> list[float]:

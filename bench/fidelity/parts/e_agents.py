@@ -14,7 +14,7 @@ SETUP = Setup(
     kv_blocks=144,
     max_num_seqs=16,
     pilot=30,
-    horizon=15.0,
+    horizon=12.0,
 )
 """Conversations, tool users and tree searches (two iterations, searches of 50 ms) in equal shares: 15 calls
 a program in the mean. KV of 4 608 tokens for 16 calls of 420 tokens in the mean, 2 048 at most."""

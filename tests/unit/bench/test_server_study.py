@@ -226,9 +226,9 @@ def test_moves_of_log_probabilities_before_and_after_a_preemption():
     alone = [reply([1, 2, 3], [-1.0, -2.0, -3.0]), reply([4, 5, 6], [-1.0, -1.0, -1.0])]
     batched = [reply([1, 2, 3], [-1.0, -2.5, -3.0]), alone[1]]
     displaced = [reply([1, 2, 9], [-1.25, -2.0, -4.0]), reply([4, 5, 6], [-9.0, -1.0, -1.0])]
-    found = compare(alone, batched, displaced, {0: 2})
-    assert found == Probed(0.5, 0.25, 1.0, calls=1, tokens=12, differ=1)
-    none = compare(alone, batched, alone, {})
+    found = compare(alone, batched, displaced, {0: 2}, 40)
+    assert found == Probed(0.5, 0.25, 1.0, calls=1, recomputed=40, tokens=12, differ=1)
+    none = compare(alone, batched, alone, {}, 0)
     assert math.isnan(none.resumed)
     assert math.isnan(Probed.parse(json.loads(json.dumps({**none.as_json(), "resumed": None}))).resumed)
 

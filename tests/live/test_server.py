@@ -1,0 +1,116 @@
+"""A real vLLM API server with our scheduler class: programs over HTTP, replies, logs, a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from bench.calibration.steps import read_steps
+from bench.drivers.completions import CallFailed, Completions, Request
+from bench.drivers.live import drive_live
+from bench.drivers.token_ids import TokenIds
+from bench.fidelity.server_calls import logged, numbers
+from systems.engines.vllm_server import ServerOptions, VllmServer
+from systems.vllm_host.tiny import TinyLlama, write
+from workloads.base import ProgramSpec
+
+pytestmark = pytest.mark.live
+
+VOCABULARY = TinyLlama().vocabulary - 1
+KNOBS = {"unit": "step", "bounds": [4, 16, 64]}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """Three slots and 20 blocks of 32 tokens: programs displace each other, and KV runs short."""
+    folder = tmp_path_factory.mktemp("server")
+    options = ServerOptions(
+        write(folder / "model"), scheduler="atlas", knobs=KNOBS, kv_blocks=20, max_num_seqs=3,
+        max_num_batched_tokens=64, max_model_len=600,
+    )  # fmt: skip
+    with VllmServer(options, folder) as server:
+        yield server
+    assert server.processes() == {}
+    assert not list(running(folder))
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(f"{server.url}/health", timeout=2)
+
+
+def running(folder):
+    """Processes that name the folder in their command line."""
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and str(folder).encode() in (entry / "cmdline").read_bytes():
+                yield entry.name
+        except OSError:
+            continue
+
+
+async def agent(s):
+    async def branch(fork, output):
+        return await fork.call(new=20, output=output)
+
+    await s.call(new=70, output=12)
+    await s.tool("search", 0.02)
+    replies = await s.join(*(branch(s.fork(), 6 + i) for i in range(3)))
+    for reply in replies:
+        s.add((reply.output_id, reply.output_tokens))
+    await s.call(new=5, output=40)
+
+
+async def short(s):
+    await s.call(new=30, output=4)
+
+
+PROGRAMS = [ProgramSpec(i, "test", 1000 + i, agent if i % 2 == 0 else short) for i in range(6)]
+
+
+def drive(server, programs, run):
+    async def go():
+        async with Completions(server.url, server.options.name) as client:
+            ids = TokenIds(VOCABULARY, "test")
+            times = [0.0] * len(programs)
+            return await drive_live(programs, times, client, ids, run=run, cache_salt=run, watch=server.check)
+
+    return asyncio.run(go())
+
+
+def test_replies_are_the_same_alone_and_when_programs_displace_each_other(server):
+    together = drive(server, PROGRAMS, "together")
+    alone = {}
+    for program in PROGRAMS:
+        alone |= drive(server, [program], f"alone{program.index}").said()
+    assert together.said() == alone
+    assert len(alone) == 18
+    assert len(set(alone.values())) > 9
+    rows = logged(server.calls, "together")
+    found = numbers(rows)
+    assert (found.calls, found.programs) == (18, 6)
+    assert found.preempted > 0
+    assert {row.key: row.output_tokens for row in rows} == {
+        call.name.removeprefix("together."): len(call.tokens) for call in together.calls
+    }
+    for row in rows:
+        assert row.t_arrive < row.t_first_token <= row.t_end
+        assert row.exec_s + row.wait_s == pytest.approx(row.t_end - row.t_arrive)
+    steps = read_steps(server.steps)
+    assert steps.head["scheduler"] == "atlas"
+    assert steps.head["kv_blocks"] == 20
+    own = steps.only(lambda name: name.startswith("cmpl-together."))
+    assert max(row.units[2] for row in own.rows) == 3
+    assert max(row.units[1] for row in own.rows) <= 64
+
+
+def test_a_call_that_the_server_refuses_is_an_error_and_the_server_goes_on(server):
+    async def refused():
+        async with Completions(server.url, server.options.name) as client:
+            await client.complete(Request("long.0..0", [1] * 700, 4))
+
+    with pytest.raises(CallFailed, match=r"call long\.0\.\.0: the server answers 400"):
+        asyncio.run(refused())
+    server.check()
+    assert len(drive(server, [PROGRAMS[1]], "after").calls) == 1
