@@ -109,7 +109,7 @@ class Target(NamedTuple):
 STATIC = "FP8 with static scales: GEMMs measured with dynamic ones, less the measured kernels that find them"
 ROUTED = "experts measured under power-law routing (exponent 1.2)"
 CODER = f"measured in the shapes of Qwen3-30B-A3B, which has the same matrices; {ROUTED}"
-FLOOR = f"{ROUTED}; block-scaled GEMMs never measured below 55 us, which is their launch"
+FLOOR = f"{ROUTED}; no block-scaled GEMM measured below 55 us, presumably its launch"
 LLAMA = "meta-llama/Meta-Llama-3.1-"
 LLAMA_FP8, QWEN, QWEN_FP8 = (
     "nvidia/Llama-3.1-70B-Instruct-FP8", "Qwen/Qwen3-235B-A22B", "Qwen/Qwen3-235B-A22B-FP8"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 from systems.latency.calibration import calibrations, load_calibration
 from systems.latency.catalog import gpus, load_table, models, tables
@@ -113,17 +114,22 @@ def _by_words(checked: Iterable[tuple[str, str]], rest: str = "") -> str:
 def _validated() -> defaultdict[Pair, str]:
     """What is known of each model and GPU, in a few words, shipped calibrations included; "" if nothing."""
     found = defaultdict(list)
-    for row in every():
-        found[_listed(row.model), row.gpu].append(_short(row))
+    for (model, gpu, n, fitted, _), rows in groupby(every(), _comparison):
+        found[_listed(model), gpu].append(_short(list(rows), n, fitted))
     for name in calibrations():
         fit = load_calibration(name)
         found[_listed(fit.model), fit.gpu].append(f"calibration {name}")
-    return defaultdict(str, {pair: ", ".join(words) for pair, words in found.items()})
+    return defaultdict(str, {pair: "; ".join(words) for pair, words in found.items()})
 
 
-def _short(row: Validation) -> str:
-    fitted = f"{row.fitted} fitted" if row.fitted == "nothing" else row.fitted
-    return f"{row.metric} {row.error:.1%} {row.statistic} of {row.n} ({fitted})"
+def _comparison(row: Validation) -> tuple[str, str, int, str, str]:
+    return row.model, row.gpu, row.n, row.fitted, row.against
+
+
+def _short(rows: Sequence[Validation], n: int, fitted: str) -> str:
+    """ "E2E 0.9%, TTFT 4.0% median of 300 (nothing fitted)"; a mean where no statistic is named."""
+    errors = [f"{row.metric} {row.error:.1%}{' median' * ('median' in row.statistic)}" for row in rows]
+    return f"{', '.join(errors)} of {n} ({'nothing fitted' if fitted == 'nothing' else fitted})"
 
 
 def _listed(model: str) -> str:

@@ -23,6 +23,7 @@ from systems.latency import (
     tables,
 )
 from systems.latency.facts import kv_blocks
+from systems.latency.roofline import roofline_uncertainty
 from vocabulary import on_grid
 
 LIBRARY = [key for key in tables() if load_table(*key).provenance["package"] == "aiconfigurator-core"]
@@ -80,6 +81,20 @@ SHARES = {"bf16": (0.96, 0.74), "fp8": (0.919, 0.612), "MoE bf16": (0.976, 0.81)
 def test_nearly_all_steps_are_within_the_range(kind):
     shares = [share_within_the_range(*table) for table in LIBRARY if kind_of(table) == kind]
     assert (sum(shares) / len(shares), min(shares)) == pytest.approx(SHARES[kind], abs=0.006)
+
+
+def test_the_document_states_the_ranges_factors_and_shares():
+    text = (Path(__file__).parents[3] / "docs" / "latency.md").read_text()
+    number, percent = r"([\d.]+)", r"(\d+) %"
+    cells = [r"([\w ]+)", r"(\d+)", number, number, number, rf"x([\d.]+?)\.\.x{number}", percent, percent]
+    rows = re.findall(r"^\| " + r" \| ".join(cells), text, re.MULTILINE)
+    assert [row[0] for row in rows] == list(MEASURED)
+    for kind, count, *numbers, share, worst in rows:
+        model = next(model for model in model_facts().values() if model.kind == kind)
+        exact = [*MEASURED[kind], factor_for(model), *roofline_uncertainty(model)]
+        assert [float(x) for x in numbers] == pytest.approx(exact, abs=0.0051)
+        assert int(count) == sum(kind_of(table) == kind for table in LIBRARY)
+        assert (int(share), int(worst)) == pytest.approx([100 * x for x in SHARES[kind]], abs=0.6)
 
 
 @pytest.mark.parametrize("table", LIBRARY, ids=" on ".join)

@@ -13,13 +13,14 @@ def row_of(rows, name):
 
 @pytest.fixture
 def known(monkeypatch):
-    """Three validations and a calibration instead of the shipped ones."""
+    """Four validations and a calibration instead of the shipped ones."""
 
-    def row(model, gpu, metric, error, n, fitted):
-        return Validation(model, gpu, metric, "mean", error, n, fitted, "a real run")
+    def row(model, gpu, metric, error, n, fitted, statistic="mean"):
+        return Validation(model, gpu, metric, statistic, error, n, fitted, "a real run")
 
     rows = (
         row("llama-3.1-8b", "a100", "E2E", 0.009, 300, "nothing"),
+        row("llama-3.1-8b", "a100", "TTFT", 0.04, 300, "nothing", "median of errors"),
         row("llama-3.1-70b-fp8:tp4", "h100", "TPOT", 0.0731, 45, "scale and ms per step, held out"),
         row("tiny-cpu", "cpu", "TTFT", 0.04, 9, "nothing"),
     )
@@ -55,12 +56,12 @@ def test_kernels_alone_are_no_validation(nothing):
 
 
 def test_validated_is_said_of_the_gpu_and_size_it_was_done_on(known):
-    words = "TPOT 7.3% mean of 45 (scale and ms per step, held out), calibration of-70b"
+    words = "TPOT 7.3% of 45 (scale and ms per step, held out); calibration of-70b"
     fp8 = row_of(model_rows(), "llama-3.1-70b-fp8")["validated"]
     assert fp8.startswith(f"h100: {words}; h200: kernels only, +-15 %")
     assert "TPOT" not in row_of(model_rows(), "llama-3.1-70b-fp8:tp8")["validated"]
     assert row_of(model_rows(), "llama-3.1-8b")["validated"].startswith(
-        "a100: E2E 0.9% mean of 300 (nothing fitted); "
+        "a100: E2E 0.9%, TTFT 4.0% median of 300 (nothing fitted); "
     )
     assert row_of(gpu_rows(), "h100")["validated"] == f"llama-3.1-70b-fp8: {words}; the others: kernels only"
 
