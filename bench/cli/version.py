@@ -9,9 +9,11 @@ from bench.cli.common import verb
 
 @verb
 def version() -> None:
-    """Print the version, and the commit where there is one."""
+    """Print the version, the commit where there is one, and whether the simulator is compiled."""
     from bench.manifest import git_state, versions
+    from bench.native import is_compiled
 
     git = git_state()
     commit = f" (commit {git['commit'][:10]}{', dirty' if git['dirty'] else ''})" if git else ""
-    typer.echo(f"bench {versions().get('agent-serving-bench', 'unknown')}{commit}")
+    how = "compiled" if is_compiled() else "plain Python"
+    typer.echo(f"bench {versions().get('agent-serving-bench', 'unknown')}{commit}, simulator: {how}")

@@ -6,7 +6,6 @@ clock, the calls and the engines.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from heapq import heappush
 from typing import Any
@@ -56,7 +55,7 @@ def no_time(task: Task, what: str, seconds: object) -> ProgramError:
     )
 
 
-class Effects(ABC):
+class Effects:
     """Begins effects and ends tasks; ``now`` in seconds, ``pool`` None for unlimited cores."""
 
     def __init__(self, engines: Sequence[Engine], cores: float) -> None:
@@ -66,17 +65,17 @@ class Effects(ABC):
         self.asked = 0
         self.now = 0.0
 
-    @abstractmethod
     def resume(self, task: Task, value: Any) -> None:
         """Run a coroutine until it waits for something that takes time."""
+        raise NotImplementedError
 
-    @abstractmethod
     def left(self, row: Finished) -> None:
         """A call left its engine: finished, or aborted."""
+        raise NotImplementedError
 
-    @abstractmethod
     def settle(self, run: Run) -> None:
         """End the program if nothing of it is left."""
+        raise NotImplementedError
 
     def at(self, time: float, kind: int, what: Any, first: int = 0) -> None:
         """Schedule an event; equal times go by kind, then ``first``, then order of asking."""

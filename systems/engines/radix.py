@@ -46,6 +46,9 @@ class Run:
         self.next: Run
 
 
+NOWHERE = Run([], [], 0, 0)
+"""Both neighbours of a run that leaves the queue: links to real ones would wait for the cycle collector."""
+
 Held = tuple[Run, int]
 """(run, first block of it that is held)."""
 Path = list[tuple[Run, int]]
@@ -142,7 +145,7 @@ class RadixKV:
             if m < run.n:
                 run = self._split(run, m)
             if run.refs == 0:
-                self._unlink(run)
+                _unlink(run)
                 self.idle -= run.n
             run.refs += 1
             chain.append((run, run.start))
@@ -163,9 +166,9 @@ class RadixKV:
         if run.n <= blocks:
             while 0 < run.n <= blocks:  # the queue's own end has none
                 blocks -= run.n
-                self._forget(run)
+                _forget(run)
                 following = run.next
-                del run.prev, run.next  # neighbours that keep each other alive wait for the cycle collector
+                run.prev = run.next = NOWHERE
                 run = following
             head.next = run  # what was before it is gone
             run.prev = head
@@ -257,22 +260,22 @@ class RadixKV:
             run.next = after.prev = upper
         return upper
 
-    @staticmethod
-    def _unlink(run: Run) -> None:
-        run.prev.next = run.next
-        run.next.prev = run.prev
-        del run.prev, run.next
 
-    @staticmethod
-    def _forget(run: Run) -> None:
-        """An evicted run leaves the tree; a hole stays while blocks below it live on."""
-        twins = run.twins
-        if twins is not None:
-            twins.remove(run)
-            run.home[run.key] = twins[0]
-            if len(twins) == 1:
-                twins[0].twins = None
-        elif run.n == 1 and run.children:
-            run.dead = True
-        else:
-            del run.home[run.key]
+def _unlink(run: Run) -> None:
+    run.prev.next = run.next
+    run.next.prev = run.prev
+    run.prev = run.next = NOWHERE
+
+
+def _forget(run: Run) -> None:
+    """An evicted run leaves the tree; a hole stays while blocks below it live on."""
+    twins = run.twins
+    if twins is not None:
+        twins.remove(run)
+        run.home[run.key] = twins[0]
+        if len(twins) == 1:
+            twins[0].twins = None
+    elif run.n == 1 and run.children:
+        run.dead = True
+    else:
+        del run.home[run.key]

@@ -8,10 +8,10 @@ from systems.engines.request import RUNNING, Request
 from vocabulary import BLOCK, blocks_for
 
 if TYPE_CHECKING:
-    from systems.engines.sim import SimEngine
+    from systems.engines.lazy import LazyEngine
 
 
-def tight_step(engine: SimEngine) -> None:
+def tight_step(engine: LazyEngine) -> None:
     """Schedule the running in order, preempting the worst while blocks are short; run the step.
 
     Nobody is admitted in such a step. Calls after one that preempted itself get nothing.
@@ -33,7 +33,7 @@ def tight_step(engine: SimEngine) -> None:
     engine.start_decoding()
 
 
-def _schedule_running(engine: SimEngine, prefills: list[tuple[int, int]]) -> dict[Request, int]:
+def _schedule_running(engine: LazyEngine, prefills: list[tuple[int, int]]) -> dict[Request, int]:
     """Hand out tokens and blocks; returns the tokens of each scheduled call."""
     budget, g, kv = engine.budget, engine.g, engine.kv
     order = list(engine.running.values())

@@ -88,7 +88,7 @@ class Group:
             return INF
         if self.row.exec_s > 0.0:
             return self.offset() + calls[0][0]
-        ran = (term for term, _, w in calls if w.term == term and w.ran())
+        ran = [term for term, _, w in calls if w.term == term and w.ran()]
         return self.offset() + min(ran, default=INF)
 
     def take(self, now: float) -> list[Waiter]:
