@@ -34,7 +34,8 @@ class TableLatency:
     ``table`` is the parsed JSON of ``tables/`` (grids in tokens, times in ms;
     docs/latency.md describes it), ``digest`` the sha256 of that file.
     Between knots every part is (bi)linear; beyond the last knot it goes on
-    with the last slope. Decode time never falls when contexts grow.
+    with the last slope, shared layers and LM head with that of the last half.
+    Decode time never falls when contexts grow.
     Raises ValueError if a field is missing or a grid does not fit its times.
     """
 
@@ -186,14 +187,16 @@ def _lines(xs: Sequence[int], ys: Sequence[float]) -> list[Line]:
 class _Curve(dict[int, float]):
     """Piecewise linear through the knots, on the time grid; beyond them never downwards.
 
-    Values are kept: there are as many as tokens in a step's budget.
+    Beyond the last knot it goes on as from half of it: where kernels step up at tiles, the last piece
+    alone may be flat. Values are kept: there are as many as tokens in a step's budget.
     """
 
     def __init__(self, xs: Sequence[int], ys: Sequence[float]) -> None:
         super().__init__()
         self._inner = list(xs[1:])
         self._lines = _lines(xs, ys)
-        slope = max(self._lines[-1][1], 0.0)
+        i = max(bisect_right(xs, xs[-1] // 2) - 1, 0)
+        slope = max((ys[-1] - ys[i]) / (xs[-1] - xs[i]), 0.0)
         self._lines.append((ys[-1] - slope * xs[-1], slope))
 
     def __missing__(self, x: int) -> float:

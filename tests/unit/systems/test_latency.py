@@ -175,6 +175,13 @@ def test_answers_do_not_depend_on_what_was_asked_before():
     assert [fresh.step(*q) for q in asked] == [load_table("llama-3.1-8b", "a100").step(*q) for q in asked]
 
 
+@pytest.mark.parametrize("key", ALL, ids=" on ".join)
+def test_beyond_the_last_knot_a_step_grows_as_before(key):
+    last = raw_table(*key)["shared"]["tokens"][-1]
+    half, whole, more = (ALL[key].step([(n, 0)], 0, 0) for n in (last // 2, last, 4 * last))
+    assert (more - whole) / (3 * last) > 0.8 * (whole - half) / (last - last // 2)
+
+
 def test_an_empty_step_has_no_duration():
     with pytest.raises(ValueError, match="at least one call"):
         TABLES["a100"].step((), 0, 0)
