@@ -47,12 +47,13 @@ def _sensitivity(entry: Entry) -> list[RenderableType]:
             compact([("sensitivity", f"not computed: {entry['command']}"), ("verdict", RUN_VERDICT)]),
             Text(),
         ]
-    table = Table(box=None, pad_edge=False, caption=caption(found), caption_justify="left")
+    table = Table(box=None, pad_edge=False)
     for place, name in enumerate(columns(found)):
         table.add_column(name.replace(", ", ",\n"), justify="right" if place else "left")
     for row in grid(found):
         table.add_row(*(escape(cell) for cell in row))
-    return [table, compact([("verdict", RUN_VERDICT)]), Text()]
+    words = Text(caption(found), style="table.caption")
+    return [table, words, compact([("verdict", RUN_VERDICT)]), Text()]
 
 
 def markdown(entries: Sequence[Entry], comparisons: Sequence[Mapping[str, Any]] = ()) -> str:

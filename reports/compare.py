@@ -53,12 +53,12 @@ def _cards(found: Comparison) -> list[RenderableType]:
     parts: list[RenderableType] = [compact(card_lines(found))]
     if not (tried := found.get("sensitivity")):
         return parts
-    table = Table(box=None, pad_edge=False, caption=told(tried), caption_justify="left")
+    table = Table(box=None, pad_edge=False)
     for name in ("varied", "outcome", *tried["metrics"]):
         table.add_column(name.rpartition(".")[2] if "." in name else name)
     for row in under(tried):
         table.add_row(*(escape(cell) for cell in row))
-    return [table, *parts]
+    return [table, Text(told(tried), style="table.caption"), *parts]
 
 
 def card_lines(found: Comparison) -> list[tuple[str, str]]:

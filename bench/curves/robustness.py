@@ -12,7 +12,7 @@ from bench.cards import FOLDER as CARDS
 from bench.code import code_digest
 from bench.curves.grading import EXPLORATORY, NOT_TESTABLE
 from bench.curves.runner import Options, Outcome, Progress, run
-from bench.errors import InvalidRun, UsageError
+from bench.errors import BenchError, Exit
 from bench.sensitivity import variations as parts
 from reports.numbers import bounded
 
@@ -49,7 +49,9 @@ def vary(
         changed = replace(plain, gpu=gpu or plain.gpu, knobs={**plain.knobs, **knobs})
         try:
             yield name, run(data, path, changed, progress)
-        except (UsageError, InvalidRun) as error:
+        except BenchError as error:
+            if error.exit_code not in (Exit.USAGE, Exit.INVALID_RUN):
+                raise
             yield name, str(error).splitlines()[0]
 
 

@@ -54,7 +54,7 @@ def test_the_whole_card_says_where_step_times_come_from():
     told = dict(rows(card()))
     assert told["engine"] == "sim (simulated: rules); 2 x m<8b> on a100, 27,062 KV blocks each"
     for word in ("measured kernels (lib 1.2, vLLM 0.14.0, measured, exported 2026-11-29)",
-                 "digest 0123456789", "smallest step 11.5 ms", "host time per step on top: none"):  # fmt: skip
+                 "digest 0123456789", "smallest step 11.5 ms", "host time per step on top: no"):  # fmt: skip
         assert word in told["step times"]
     assert told["fallbacks"] == "none"
     assert dict(rows(card(varied={"prefill": 1.15})))["varied here"] == "prefill x 1.15"
@@ -68,7 +68,7 @@ def test_the_whole_card_says_where_step_times_come_from():
         ({"band": None}, "none"),
         ({"calibration": fit()}, "mine: scale 1.043, +0.52 ms per step; fitted on file run.csv, rows 120"),
         ({"calibration": fit(fitted_on={})}, "what it was fitted on is not recorded"),
-        ({"calibration": fit(kind="linear", coefficients={"step": 2.0, "token": 0.1})}, "unit: step 2, token 0.1"),
+        ({"calibration": fit(kind="linear", coefficients={"step": 2.0, "row": 0.1})}, "step 2, row 0.1"),
     ],
 )  # fmt: skip
 def test_calibrations_in_words(changes, says):

@@ -11,7 +11,7 @@ def test_a_row_per_variation_with_intervals_or_why_there_is_nothing():
         ["prefill x 1.15", "1.150\n[1.140, 1.160]", "-"],
         ["PCIe x 0.85", "n/a", "n/a"],
     ]
-    assert gaps(sensitivity()) == ["p95: n too small", "PCIe x 0.85: n/a: moves nothing"]
+    assert gaps(sensitivity()) == ["p95: n < 130", "PCIe x 0.85: n/a: moves nothing"]
 
 
 def test_the_caption_says_what_the_intervals_are():
