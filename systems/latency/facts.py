@@ -185,9 +185,10 @@ def kv_blocks(model: ModelFacts, gpu: GpuFacts, tp: int) -> int:
     blocks = int(free // model.kv_block_bytes(tp))
     if blocks < 1:
         weights, memory = model.weight_bytes / tp / 1e9, gpu.memory / 1e9
+        hint = f"use more GPUs ({model.name}:tpN)" if tp < _NODE else "a node has no more of them"
         raise ValueError(
             f"{model.name} does not fit on {tp} x {gpu.name}: weights take {weights:.0f} of {memory:.0f} GB "
-            f"per GPU; use more GPUs ({model.name}:tpN)"
+            f"per GPU; {hint}"
         )
     return blocks
 
