@@ -80,7 +80,8 @@ def keep_sensitivity(group: Group, found: Mapping[str, Any]) -> None:
 
 def kept(cell: Cell) -> dict[str, Any] | None:
     """The sensitivity that was computed of a cell's group; its name contains the code that made it."""
-    return read(cell.folder.parent / FOLDER / f"{RUN}-{group_id(cell.identity)}.json")
+    group = group_id(cell.manifest.get("identity") or {})
+    return read(cell.folder.parent / FOLDER / f"{RUN}-{group}.json")
 
 
 def shown(summary: dict[str, Any], folder: Path) -> dict[str, Any]:

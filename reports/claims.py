@@ -36,6 +36,7 @@ def render(found: Mapping[str, Any]) -> RenderableType:
         ),
         Text(f"report      {found['report']}"),
         Text(f"repeat      {found['repeat']}"),
+        *([Text(f"variations  {found['varied']}")] if found.get("varied") else []),
         Text(f"figures     {len(found['files']) // 3} as PNG, SVG and CSV in {found['files'][0].parent}"),
     ]
     return Group(*parts)

@@ -96,8 +96,9 @@ def _curves(
 ) -> dict[str, Any]:
     import time
 
-    from bench.curves.robustness import lasting
+    from bench.curves.robustness import lasting, markdown, section
     from bench.curves.runner import facts, run, write
+    from bench.files import write_atomic
     from bench.manifest import command_line
 
     began = time.monotonic()
@@ -107,8 +108,12 @@ def _curves(
     folder = report or options.out / options.folder(name)
     repeat = command_line([*options.words(name), *(["--robustness"] if robustness else [])])
     survived = lasting(outcome, name)
-    files = write(outcome, folder, repeat, survived.column, survived.note)
+    more = [section(survived.record)] if survived.record else []
+    files = write(outcome, folder, repeat, survived.column, survived.note, more)
     found = facts(outcome, files) | {"computed_s": round(computed, 1), "repeat": repeat}
+    if survived.record:
+        found["varied"] = folder / "robustness.md"
+        write_atomic(found["varied"], markdown(survived.record))
     return found | {"survives": survived.note, "robustness": survived.record}
 
 

@@ -30,11 +30,13 @@ def show(
     if verify:
         check_hash(folder, summary)
         summary["result_hash"] += " (verified)"
+    from bench.cards import shown
+
+    summary = shown(summary, folder)
     if as_json:
         emit_json(summary)
         return
-    from bench.cards import shown
     from reports.summary import footer, render
 
-    page(render(shown(summary, folder)))
+    page(render(summary))
     typer.echo(footer(summary))

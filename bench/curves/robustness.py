@@ -15,6 +15,7 @@ from bench.curves.runner import Options, Outcome, Progress, run
 from bench.errors import BenchError, Exit
 from bench.sensitivity import variations as parts
 from reports.numbers import bounded
+from reports.page import Section, Table
 
 AS_IT_IS = "as it is"
 UNTESTED, NO_VERDICT = "untested", "n/a (exploratory)"
@@ -157,12 +158,27 @@ def _note(found: Mapping[str, Any]) -> str:
     )
 
 
+def _columns(found: Mapping[str, Any]) -> list[str]:
+    return ["claim", "stated", "verdict", "survives", *found["variations"]]
+
+
+def _rows(found: Mapping[str, Any]) -> list[list[str]]:
+    """A row per claim that was tested under some variation: what was got under each."""
+    return [
+        [row["statement"], row["expected"], row["verdict"], "; ".join([row["survives"], *row["changed"]]),
+         *row["got"].values()]
+        for row in found["claims"] if row["survives"] != UNTESTED
+    ]  # fmt: skip
+
+
+def section(found: Mapping[str, Any]) -> Section:
+    """The record on a page."""
+    return Section("Does it survive a wrong simulator?", _note(found), [Table(_columns(found), _rows(found))])
+
+
 def markdown(found: Mapping[str, Any]) -> str:
     """The record as a table for a document: a row per claim, a column per variation."""
-    columns = ["claim", "stated", "verdict", "survives", *found["variations"]]
+    columns = _columns(found)
     lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
-    for row in found["claims"]:
-        kept_words = "; ".join([row["survives"], *row["changed"]])
-        cells = [row["statement"], row["expected"], row["verdict"], kept_words, *row["got"].values()]
-        lines.append("| " + " | ".join(cells) + " |")
+    lines += ["| " + " | ".join(row) + " |" for row in _rows(found)]
     return "\n".join(lines) + "\n"

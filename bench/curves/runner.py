@@ -138,11 +138,17 @@ def _cards(results: Sequence[RunResult]) -> list[dict[str, Any]]:
 
 
 def write(
-    outcome: Outcome, folder: Path, command: str, survives: Sequence[str] = (), note: str = ""
+    outcome: Outcome,
+    folder: Path,
+    command: str,
+    survives: Sequence[str] = (),
+    note: str = "",
+    beside: Sequence[Section] = (),
 ) -> list[Path]:
     """The page, its figures and tables in ``folder``; the page first.
 
     ``survives``: a cell per claim, whether its verdict survives a wrong simulator; ``note``: how it is known.
+    ``beside``: more sections.
     """
     from bench.gather import find
     from bench.report import cards, provenance
@@ -164,6 +170,7 @@ def write(
             ),
             *([Section("Findings", curves.findings)] if curves.findings else []),
             cards(found, note),
+            *beside,
         ],
         provenance=provenance(found, command),
     )
