@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from math import nextafter
 
 from systems.vllm_host.accounts import Account, Scheduled
 from vocabulary import GRID, INF, Slot
+
+_SLACK = 8
+"""Stale entries per call in the batch before they are swept out."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,6 +59,7 @@ class Ledger:
         self._steady: dict[str, Account] = {}
         self._left: list[Account] = []
         self._levels: Counter[int] = Counter()
+        self._ranks: list[tuple[int, float, int, Account]] = []  # a heap, worst first; stale entries stay
         self._places = count(1)
         self._limits: list[tuple[float, int, Slot, Account]] = []
         self._ties = count()
@@ -66,6 +70,7 @@ class Ledger:
         """It is in the batch from now on, as the last."""
         account.place = next(self._places)
         self._levels[account.slot.level] += 1
+        self._rank(account)
 
     def exit(self, request_id: str, account: Account) -> None:
         """It is about to leave the batch, or to be over."""
@@ -79,6 +84,7 @@ class Ledger:
         self._levels[slot.level] += 1
         account.expire(slot)
         self.renewed.append(account)
+        self._rank(account)
         self._watch(account)
 
     def forget_renewals(self) -> None:
@@ -93,6 +99,29 @@ class Ledger:
         if order[0] != worst:
             return order[0] < worst
         return any(a.in_batch and a.slot.level == worst and a.order > order for a in self.renewed)
+
+    def worst(self) -> Account | None:
+        """Who is displaced first: of the largest level; there those renewed now, then the last in order."""
+        ranks = self._ranks
+        while ranks and not (ranks[0][3].in_batch and _rank(ranks[0][3]) == ranks[0]):
+            heappop(ranks)
+        if not ranks:
+            return None
+        level = ranks[0][3].slot.level
+        renewed = (a for a in self.renewed if a.in_batch and a.slot.level == level)
+        return max(renewed, key=lambda a: a.order, default=ranks[0][3])
+
+    @property
+    def steady(self) -> Mapping[str, Account]:
+        """Those that decoded one token in the last step and have not left the batch since, by request id."""
+        return self._steady
+
+    def _rank(self, account: Account) -> None:
+        heappush(self._ranks, _rank(account))
+        if len(self._ranks) > _SLACK * (1 + self._levels.total()):
+            live = {rank[3]: rank for rank in self._ranks if rank[3].in_batch or rank[3] is account}
+            self._ranks = [_rank(a) for a in live]
+            heapify(self._ranks)
 
     def _drop_level(self, level: int) -> None:
         self._levels[level] -= 1
@@ -189,3 +218,8 @@ class Ledger:
 
     def _total(self) -> float:
         return self.seconds if self.unit == "s" else float(self.steps)
+
+
+def _rank(account: Account) -> tuple[int, float, int, Account]:
+    level, key, seq = account.order
+    return -level, -key, -seq, account

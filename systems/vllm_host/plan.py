@@ -5,8 +5,7 @@ Imports nothing of vLLM. Room is counted in slots, KV blocks and tokens of one s
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
 
@@ -15,7 +14,6 @@ from vocabulary import BLOCK
 Request = Any
 """vLLM's: request_id, priority (the order), num_tokens, num_computed_tokens, is_prefill_chunk."""
 Order = tuple[int, float, int]
-Rank = tuple[int, bool, float, int]
 
 
 class Queues(Protocol):
@@ -35,6 +33,12 @@ class Host(Protocol):
 
     def free_blocks(self) -> int:
         """Blocks nobody uses."""
+
+    def worst(self) -> Request | None:
+        """The running call to go first: of the largest level; there the renewed, then the last in order."""
+
+    def wants_more(self) -> Iterable[Request]:
+        """The running calls that may want more than one token in the next step, in order."""
 
     def tokens_left(self, request: Request) -> int:
         """Tokens a running call wants in its next step."""
@@ -77,9 +81,7 @@ class Plan:
         heapify(self.queue)
         self.ahead = (r for r in host.queues if host.may_be_admitted(r))
         self.next = next(self.ahead, None)
-        self.worst = sorted((self._rank(r), i, r) for i, r in enumerate(host.running))
-        for request in host.running:
-            self._give(request, host.tokens_left(request))
+        self._give_running()
 
     def run(self) -> None:
         """Visit the waiting calls in order, victims included; stop at the first that gets no room."""
@@ -92,6 +94,18 @@ class Plan:
             return request
         return heappop(self.queue)[1] if self.queue else None
 
+    def _give_running(self) -> None:
+        """A token each; who wants more gets what is left, in the order of the batch."""
+        host = self.host
+        more = {r.request_id: host.tokens_left(r) for r in host.wants_more()}
+        total = len(host.running) - len(more) + sum(more.values())
+        if total <= self.budget:
+            self.budget -= total
+            self.given = more
+            return
+        for request in host.running:
+            self._give(request, more.get(request.request_id, 1))
+
     def _give(self, request: Request, tokens: int) -> None:
         tokens = min(tokens, self.budget)
         self.given[request.request_id] = tokens
@@ -102,12 +116,8 @@ class Plan:
 
     def _victim(self, request: Request) -> Request | None:
         """The worst running call, if ``request`` outranks it."""
-        worst = self.worst[-1][2] if self.worst else None
+        worst = self.host.worst()
         return worst if worst is not None and self._outranks(request, worst) else None
-
-    def _rank(self, running: Request) -> Rank:
-        level, key, seq = running.priority
-        return level, self.host.renewed(running), key, seq
 
     def _outranks(self, request: Request, running: Request) -> bool:
         mine: Order = request.priority
@@ -115,18 +125,10 @@ class Plan:
         return theirs[0] > mine[0] or (theirs[0] == mine[0] and self.host.renewed(running) and theirs > mine)
 
     def _remove(self, victim: Request) -> None:
-        self._forget(victim)
         self.host.displace(victim)
-        self.budget += self.given.pop(victim.request_id, 0)
-        heappush(self.queue, (victim.priority, victim))
-
-    def _forget(self, victim: Request) -> None:
-        """``victim`` no longer runs; it is mostly the worst."""
-        at = len(self.worst) - 1
-        while self.worst[at][2] != victim:
-            at -= 1
-        del self.worst[at]
         self.slots += 1
+        self.budget += self.given.pop(victim.request_id, 1)
+        heappush(self.queue, (victim.priority, victim))
 
     def _place(self, request: Request) -> bool:
         if self._victim(request) is None or not self._find_tokens(request):
@@ -172,12 +174,12 @@ class HoldPlan(Plan):
     def _free(self) -> int:
         """Free blocks net of reservations and of what the running calls take in this step."""
         host = self.host
-        return super()._free() - sum(host.growth(r, self.given[r.request_id]) for r in host.running)
+        return super()._free() - sum(host.growth(r, self.given.get(r.request_id, 1)) for r in host.running)
 
     def _remove(self, victim: Request) -> None:
-        self._forget(victim)
         self.host.hold(victim)
-        self.budget += self.given.pop(victim.request_id, 0)
+        self.slots += 1
+        self.budget += self.given.pop(victim.request_id, 1)
         heappush(self.queue, (victim.priority, victim))
 
     def _place(self, request: Request) -> bool:
@@ -193,7 +195,6 @@ class HoldPlan(Plan):
         self._give(request, request.num_tokens - hit_tokens)
         if held:
             self.host.resume(request)
-            insort(self.worst, (self._rank(request), len(self.host.running), request))
         else:
             self.reserved += need
         return True

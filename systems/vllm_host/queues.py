@@ -1,48 +1,118 @@
-"""vLLM's waiting calls as one queue in order, whichever queues a version keeps them in.
-
-0.28 has ``waiting`` and ``skipped_waiting`` (blocked, or a token still in flight) and takes the better head;
-0.31 and 0.32 have all in ``waiting`` but for those that hold KV of a transfer. Imports nothing of vLLM.
-"""
+"""The waiting calls of vLLM's scheduler. Imports nothing of vLLM."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from heapq import merge
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush, merge
+from itertools import count
 from typing import Any
 
 Request = Any
+"""vLLM's; ``priority`` is the order, (level, key, seq)."""
+Entry = tuple[tuple[int, float, int], int, Request]
+
+
+class OrderedQueue:
+    """In the place of vLLM's priority queue, with its interface (vllm.v1.core.sched.request_queue).
+
+    Order is compared as tuples, not request by request in Python, and taking a
+    call out costs no more than putting it in. A call's ``priority`` must not
+    change while it is here.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[Entry] = []
+        self._live: dict[Request, int] = {}  # the entry that counts
+        self._entries = count()
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __bool__(self) -> bool:
+        return bool(self._live)
+
+    def __contains__(self, request: Request) -> bool:
+        return request in self._live
+
+    def __iter__(self) -> Iterator[Request]:
+        heap = self._heap[:]
+        while heap:
+            _, entry, request = heappop(heap)
+            if self._live.get(request) == entry:
+                yield request
+
+    def add_request(self, request: Request) -> None:
+        """Put a call in."""
+        entry = self._live[request] = next(self._entries)
+        heappush(self._heap, (request.priority, entry, request))
+
+    def prepend_request(self, request: Request) -> None:
+        """Put a call in: there is no front but the order's."""
+        self.add_request(request)
+
+    def prepend_requests(self, requests: Iterable[Request]) -> None:
+        """Put calls in."""
+        for request in requests:
+            self.add_request(request)
+
+    def peek_request(self) -> Request:
+        """The first in order. Raises IndexError if there is none."""
+        heap = self._heap
+        while self._live.get(heap[0][2]) != heap[0][1]:
+            heappop(heap)
+        return heap[0][2]
+
+    def pop_request(self) -> Request:
+        """Take the first out. Raises IndexError if there is none."""
+        request = self.peek_request()
+        heappop(self._heap)
+        del self._live[request]
+        return request
+
+    def remove_request(self, request: Request) -> None:
+        """Take a call out. Raises KeyError if it is not here."""
+        del self._live[request]
+
+    def remove_requests(self, requests: Iterable[Request]) -> None:
+        """Take those out that are here."""
+        for request in requests:
+            self._live.pop(request, None)
 
 
 class Queues:
-    """Those of ``scheduler``, a vLLM V1 scheduler, with the interface ``plan.Waiting``."""
+    """All queues in which a vLLM version keeps calls that wait, as one in order.
+
+    0.28 has ``waiting`` and ``skipped_waiting`` (blocked, or a token still in flight) and takes the better
+    head; 0.31 and 0.32 have all in ``waiting`` but those that hold KV of a transfer. ``scheduler`` is a V1
+    scheduler without calls: its queues are replaced.
+    """
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
-        self._two = hasattr(scheduler, "skipped_waiting")
-
-    def __len__(self) -> int:
-        skipped = len(self._scheduler.skipped_waiting) if self._two else 0
-        return len(self._scheduler.waiting) + skipped
+        self._waiting = scheduler.waiting = OrderedQueue()
+        self._skipped: OrderedQueue | None = None
+        if hasattr(scheduler, "skipped_waiting"):
+            self._skipped = scheduler.skipped_waiting = OrderedQueue()
 
     def __iter__(self) -> Iterator[Request]:
-        if self._two and self._scheduler.skipped_waiting:
-            return merge(self._scheduler.waiting, self._scheduler.skipped_waiting)
-        return iter(self._scheduler.waiting)
+        if self._skipped:
+            return merge(self._waiting, self._skipped)
+        return iter(self._waiting)
 
     def first(self) -> Request | None:
         """The best one, None if nobody waits."""
-        waiting = self._scheduler.waiting
-        best = waiting.peek_request() if waiting else None
-        if self._two and (skipped := self._scheduler.skipped_waiting):
-            other = skipped.peek_request()
-            return other if best is None or other < best else best
+        best = self._waiting.peek_request() if self._waiting else None
+        if self._skipped:
+            other = self._skipped.peek_request()
+            return other if best is None or other.priority < best.priority else best
         return best
 
-    def remove(self, requests: set[Request]) -> None:
-        """Take waiting calls out; their order has not changed yet."""
-        self._scheduler.waiting.remove_requests(requests)
-        if self._two:
-            self._scheduler.skipped_waiting.remove_requests(requests)
+    def remove(self, requests: Iterable[Request]) -> None:
+        """Take waiting calls out."""
+        for request in requests:
+            self._waiting.remove_requests((request,))
+            if self._skipped is not None:
+                self._skipped.remove_requests((request,))
 
     def add(self, request: Request) -> None:
         """Put a call that waits back, in its new order."""

@@ -314,6 +314,16 @@ class PolicyMixin:
         """Blocks nobody uses, cached ones included."""
         return self.kv_cache_manager.block_pool.get_num_free_blocks()
 
+    def worst(self) -> Request | None:
+        """The running call that is displaced first."""
+        account = self._ledger.worst()
+        return None if account is None else self.by_seq[account.call.seq]
+
+    def wants_more(self) -> list[Request]:
+        """The running calls that may want more than one token in the next step: not in steady decode."""
+        steady = self._ledger.steady
+        return [r for r in self.running if r.request_id not in steady]
+
     def tokens_left(self, request: Request) -> int:
         """Tokens a running call wants in its next step; 0 where the steps in flight bring its last token."""
         placeholders = request.num_output_placeholders

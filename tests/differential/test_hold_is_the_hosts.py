@@ -76,6 +76,16 @@ class HostsPlan:
     def free_blocks(self) -> int:
         return self.state.kv.free
 
+    def worst(self) -> Request | None:
+        return max(self.running, key=self.rank, default=None)
+
+    def rank(self, request: Request) -> tuple[int, bool, float, int]:
+        level, key, seq = request.priority
+        return level, self.renewed(request), key, seq
+
+    def wants_more(self) -> list[Request]:
+        return self.running
+
     def tokens_left(self, request: Request) -> int:
         return request.job.tokens - request.job.computed
 

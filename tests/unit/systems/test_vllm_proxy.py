@@ -199,6 +199,16 @@ class Host:
     def own(self, request):
         return growth(0, request.num_computed_tokens, 0)
 
+    def worst(self):
+        def rank(request):
+            level, key, seq = request.priority
+            return level, self.renewed(request), key, seq
+
+        return max(self.running, key=rank, default=None)
+
+    def wants_more(self):
+        return self.running
+
     def tokens_left(self, request):
         return request.num_tokens - request.num_computed_tokens
 

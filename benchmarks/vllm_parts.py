@@ -1,0 +1,103 @@
+"""vLLM's side of ``vllm_scheduler.py``: requests, what a model runner would answer, and the schedulers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import get_hash_fn_by_name
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request
+
+from systems.vllm_host.options import HostOptions
+from systems.vllm_host.scheduler import PolicyMixin
+from systems.vllm_host.worker import build_scheduler
+from vocabulary import BLOCK, EngineConfig
+
+
+class Parts:
+    """Makes requests and answers."""
+
+    def __init__(self) -> None:
+        hash_fn = get_hash_fn_by_name("sha256")
+        init_none_hash(hash_fn)
+        self.hasher = get_request_block_hasher(BLOCK, hash_fn)
+        self.arrivals = 0
+        self.inside = Inside()
+
+    def request(self, name: str, prompt: list[int], output: int, program: str) -> Any:
+        """A call as the front end of a server passes it on."""
+        self.arrivals += 1
+        parameters = SamplingParams(
+            max_tokens=output, ignore_eos=True, extra_args={"program_id": program, "thread_id": ""}
+        )
+        return Request(
+            name, prompt, parameters, None, arrival_time=float(self.arrivals), block_hasher=self.hasher
+        )
+
+    def result(self, scheduler: Any, output: Any) -> Any:
+        """A token for every call whose prompt is computed."""
+        names = list(output.num_scheduled_tokens)
+        requests = scheduler.requests
+        sampled = [[] if (r := requests[n]).is_prefill_chunk else [r.num_output_tokens] for n in names]
+        return ModelRunnerOutput(names, {name: i for i, name in enumerate(names)}, sampled)
+
+    def build(self, config: EngineConfig, policy: str | None, order: str, clock: Callable[[], float]) -> Any:
+        """vLLM's own scheduler (``policy`` None) or our class with a policy of the catalog."""
+        if policy is None:
+            return build_scheduler(config, cls=Scheduler, order=order)
+        options = HostOptions(scheduler=policy, record_decisions=False)
+        cls = timed(self.inside)
+        return build_scheduler(config, cls=cls, order=order, clock=clock, options=options)
+
+
+class Inside:
+    """CPU time in vLLM's own methods, what they call of ours not included (ns)."""
+
+    def __init__(self) -> None:
+        self.ns = 0
+        self._began: list[int] = []
+
+    def enter(self) -> None:
+        """vLLM's code begins."""
+        self._began.append(time.thread_time_ns())
+
+    def leave(self) -> None:
+        """It ends."""
+        self.ns += time.thread_time_ns() - self._began.pop()
+
+    def suspend(self) -> None:
+        """It calls ours."""
+        if self._began:
+            self.ns += time.thread_time_ns() - self._began[-1]
+
+    def proceed(self) -> None:
+        """Ours returns."""
+        if self._began:
+            self._began[-1] = time.thread_time_ns()
+
+
+def timed(inside: Inside) -> Any:
+    """Our class over a base that measures itself: four of the methods that ours overrides."""
+    names = ("schedule", "update_from_output", "_free_request", "_preempt_request")
+    base = type(
+        "Base", (Scheduler,), {n: _around(getattr(Scheduler, n), inside.enter, inside.leave) for n in names}
+    )
+    ours = type("Ours", (PolicyMixin, base), {})
+    inner = {n: _around(getattr(ours, n), inside.suspend, inside.proceed) for n in names[2:]}
+    return type("Timed", (ours,), inner)
+
+
+def _around(method: Callable[..., Any], before: Callable[[], None], after: Callable[[], None]) -> Any:
+    def around(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before()
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            after()
+
+    return around

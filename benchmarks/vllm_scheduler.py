@@ -1,0 +1,213 @@
+"""What our class adds to the CPU time of vLLM's own scheduler: 256 calls run, 1 000 wait, on one core.
+
+    python benchmarks/vllm_scheduler.py [--rounds N] [--json]     # about 100 s; needs the vLLM environment
+
+1 256 programs of 12 calls in a closed loop (a finished call is followed at once by its program's next, a
+finished program by a new one), prompts of 64 to 320 new tokens on top of the program's context, replies of
+32 to 600 tokens; 256 sequences, 2 048 tokens a step, 16 384 blocks of 16 tokens, prefix cache on. No model:
+every step takes 20 ms of the schedulers' clock, but the clock is read as in a server. vLLM's own scheduler
+runs the same load with ``--scheduling-policy priority`` and ``fcfs``, ours with fcfs, mlfq, plas and atlas at
+their defaults.
+
+All run in one process, in turns of 5 steps, the order shuffled; 8 turns are a round. A round's figure is CPU
+time (thread time) of ``schedule`` + ``update_from_output`` per step; its ratio that over vLLM's in the same
+round, and ``own``: what our class adds to the time inside vLLM's own methods that it calls. Printed: medians
+over rounds, and the 95 % interval of the median (order statistics). ``with arrivals`` adds ``add_request``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import comb
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from vocabulary import BLOCK, EngineConfig, on_grid  # noqa: E402
+
+RUNNING, WAITING, CALLS = 256, 1000, 12
+CONFIG = EngineConfig(16_384, RUNNING, 2048, 16_384, record_decisions=False)
+STEP_S = on_grid(0.02)
+TURN = 5
+BASES = ("vllm priority", "vllm fcfs")
+OURS = ("fcfs", "mlfq", "plas", "atlas")
+
+
+class Figures(NamedTuple):
+    """us of CPU per step, the same with arrivals, calls per step, what our class adds (fraction)."""
+
+    steps: float
+    with_arrivals: float
+    calls: float
+    own: float
+
+
+class Load:
+    """The closed loop, and one scheduler that serves it. ``make``: builds it for a clock (seconds)."""
+
+    def __init__(self, name: str, make: Callable[[Callable[[], float]], Any], parts: Any) -> None:
+        self.name, self.parts = name, parts
+        self.rng = Random(1)
+        self.time = 0.0
+        self.scheduler = make(self.clock)
+        self.programs = 0
+        self.context: dict[str, tuple[str, int, list[int], int]] = {}
+        self.spent = dict.fromkeys(("steps", "calls", "step_ns", "arrival_ns", "vllm_ns"), 0)
+        for _ in range(RUNNING + WAITING):
+            self.start_program()
+
+    def clock(self) -> float:
+        """Virtual seconds, at the price of a real clock."""
+        on_grid(time.monotonic())
+        return self.time
+
+    def start_program(self) -> None:
+        """Another program's first call; those of the start are spread over their programs' lengths."""
+        self.programs += 1
+        first = self.rng.randrange(CALLS) if self.programs <= RUNNING + WAITING else 0
+        self.call(f"p{self.programs}", first, [])
+
+    def call(self, program: str, index: int, prompt: list[int]) -> None:
+        """The program's next call: its context and 64 to 320 new tokens."""
+        prompt = prompt + [self.rng.randrange(1 << 20) for _ in range(self.rng.randint(64, 320))]
+        output = self.rng.randint(32, 600)
+        name = f"{program}-{index}"
+        request = self.parts.request(name, prompt, output, program)
+        self.context[name] = (program, index, prompt, output)
+        began = time.thread_time_ns()
+        self.scheduler.add_request(request)
+        self.spent["arrival_ns"] += time.thread_time_ns() - began
+
+    def step(self) -> None:
+        """One engine step and the calls that follow from it."""
+        inside = self.parts.inside.ns
+        began = time.thread_time_ns()
+        output = self.scheduler.schedule()
+        between = time.thread_time_ns()
+        self.time += STEP_S
+        result = self.parts.result(self.scheduler, output)
+        again = time.thread_time_ns()
+        self.scheduler.update_from_output(output, result)
+        self.spent["step_ns"] += time.thread_time_ns() - again + between - began
+        self.spent["vllm_ns"] += self.parts.inside.ns - inside
+        self.spent["steps"] += 1
+        self.spent["calls"] += len(output.num_scheduled_tokens)
+        for name in [n for n in output.num_scheduled_tokens if n not in self.scheduler.requests]:
+            program, index, prompt, length = self.context.pop(name)
+            if index + 1 < CALLS:
+                self.call(program, index + 1, [*prompt, *range(length)])
+            else:
+                self.start_program()
+
+    def run(self, steps: int) -> None:
+        """Some steps."""
+        for _ in range(steps):
+            self.step()
+
+    def take(self) -> Figures:
+        """What was spent since the last call of this."""
+        s, self.spent = self.spent, dict.fromkeys(self.spent, 0)
+        in_step = s["step_ns"] / s["steps"] / 1e3
+        arrivals = s["arrival_ns"] / s["steps"] / 1e3
+        own = s["step_ns"] / s["vllm_ns"] - 1.0 if s["vllm_ns"] else 0.0
+        return Figures(in_step, in_step + arrivals, s["calls"] / s["steps"], own)
+
+
+def loads() -> list[Load]:
+    """One per scheduler. Imports vLLM."""
+    from benchmarks.vllm_parts import Parts
+
+    parts = Parts()
+    orders = {base: base.split()[1] for base in BASES}
+    made = [Load(base, partial(parts.build, CONFIG, None, order), parts) for base, order in orders.items()]
+    return made + [Load(f"ours {n}", partial(parts.build, CONFIG, n, "priority"), parts) for n in OURS]
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """The order statistics that hold the median with 95 %, whatever the distribution."""
+    ordered, n = sorted(values), len(values)
+    low, below = 0, 1.0
+    while low < n // 2 and below / 2**n <= 0.025:
+        low += 1
+        below += comb(n, low)
+    low = max(low - 1, 0)
+    return ordered[low], ordered[n - 1 - low]
+
+
+def measured(rounds: int, turns: int, warm: int) -> dict[str, list[Figures]]:
+    """Figures by scheduler and round."""
+    made = loads()
+    for load in made:
+        load.run(warm)
+        load.take()
+    gc.collect()
+    gc.freeze()  # as vLLM's engine core does
+    rng, found = Random(2), {load.name: [] for load in made}
+    for _ in range(rounds):
+        for load in (one for _ in range(turns) for one in rng.sample(made, len(made))):
+            load.run(TURN)
+        for load in made:
+            found[load.name].append(load.take())
+    return found
+
+
+def report(found: dict[str, list[Figures]]) -> list[dict[str, Any]]:
+    """A row per scheduler: CPU per step, and its ratios to vLLM's own."""
+    rows = []
+    for name, figures in found.items():
+        row: dict[str, Any] = {"scheduler": name, "us_per_step": median(f.steps for f in figures)}
+        row["calls_per_step"] = median(f.calls for f in figures)
+        if name not in BASES:
+            own = [1.0 + f.own for f in figures]
+            row["own"] = (median(own), *interval(own))
+        for base in BASES if name not in BASES else ():
+            for at, what in enumerate(("steps", "with arrivals")):
+                ratios = [mine[at] / theirs[at] for mine, theirs in zip(figures, found[base], strict=True)]
+                row[f"{base}, {what}"] = (median(ratios), *interval(ratios))
+        rows.append(row)
+    return rows
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """As a table."""
+    print(f"{'':16}{'us/step':>9}{'calls':>7}   ratio to vLLM's own: median [95 % interval]")
+    for row in rows:
+        print(f"{row['scheduler']:16}{row['us_per_step']:9.0f}{row['calls_per_step']:7.1f}")
+        for key, value in row.items():
+            if isinstance(value, tuple):
+                print(f"{'':34} {value[0]:.3f} [{value[1]:.3f}, {value[2]:.3f}]  {key}")
+
+
+def main() -> None:
+    """Measure here if this Python has vLLM, else under the one that has."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=41)
+    parser.add_argument("--turns", type=int, default=8, help=f"of {TURN} steps, per scheduler and round")
+    parser.add_argument("--warm", type=int, default=600, help="steps before the first round")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    try:
+        import vllm  # noqa: F401
+    except ImportError:
+        from systems.engines.vllm_virtual import vllm_python
+
+        python = str(vllm_python())
+        os.environ.update(OMP_NUM_THREADS="1", VLLM_LOGGING_LEVEL="ERROR", VLLM_NO_USAGE_STATS="1")
+        os.execv(python, [python, *sys.argv])
+    rows = report(measured(arguments.rounds, arguments.turns, arguments.warm))
+    print(json.dumps({"block": BLOCK, "rows": rows}, indent=1)) if arguments.json else show(rows)
+
+
+if __name__ == "__main__":
+    main()
