@@ -26,13 +26,24 @@ def fidelity(
     write: Annotated[
         bool, typer.Option("--write/--no-write", help="Write docs/fidelity.md (of a checkout).")
     ] = True,
+    page: Annotated[
+        bool, typer.Option("--page", help="Run nothing: write docs/fidelity.md from the records.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare the simulator with real engines, part by part. Exit 3 if a bar is not met."""
-    from bench.errors import Exit, MissingError
-    from bench.fidelity.part import Options
-    from bench.fidelity.suite import choose, keep, run
+    """Compare the simulator with real engines, part by part.
 
+    Exit 3 if a bar is not met; 6 if a named part, or every part, cannot run here.
+    """
+    from bench.errors import Exit, MissingError, UsageError
+    from bench.fidelity.part import Options
+    from bench.fidelity.suite import choose, keep, rebuild, run
+
+    if page:
+        if names:
+            raise UsageError(f"--page runs nothing: leave {' '.join(names)} away")
+        rebuild()
+        return
     options, found, missing = Options(data, out / "fidelity", seed, quick), [], []
     for part in choose(names or []):
         typer.echo(f"{part.name}: {part.title} ({part.cost})", err=True)
@@ -46,10 +57,10 @@ def fidelity(
         if write and not quick:
             keep(one)
     _show(found, as_json)
-    if missing and (names or not found):
-        raise typer.Exit(int(Exit.MISSING))
     if not all(bar["met"] for one in found for bar in one["bars"]):
         raise typer.Exit(int(Exit.REGRESSION))
+    if missing and (names or not found):
+        raise typer.Exit(int(Exit.MISSING))
 
 
 def _show(found: list[dict[str, Any]], as_json: bool) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from bench.drivers.virtual import ProgramError
 from bench.fidelity.part import Say
 from bench.fidelity.scenarios import FAMILIES, Scenario, scenario
 from bench.fidelity.schedules import (
@@ -120,25 +121,20 @@ WRONG: Mapping[str, tuple[Change, Callable[[ProcessTable], Any]]] = {
 """``sim`` made wrong on purpose, in what only the named rule needs."""
 
 
-def noticed(cases: Sequence[Scenario], vllm: Maker) -> dict[str, dict[str, int]]:
-    """By what is wrong in ``sim`` and by family: scenarios in which vLLM's steps then are others."""
-    found = {name: {family.name: 0 for family in FAMILIES} for name in WRONG}
+def noticed(cases: Sequence[Scenario], vllm: Maker) -> dict[str, dict[str, list[int]]]:
+    """By what is wrong in ``sim`` and by family: [scenarios in which vLLM's steps are others, all tried].
+
+    A scenario is not tried where the wrong engine cannot be, or cannot hold the longest call.
+    """
+    found = {name: {family.name: [0, 0] for family in FAMILIES} for name in WRONG}
     for case in cases:
         theirs = play(case, vllm, lambda _: StockOrder("fcfs"))
         for name, (change, scheduler) in WRONG.items():
-            wrong = _altered(case, change)
-            if wrong is None:
+            try:
+                ours = play(replace(case, config=change(case.config)), SimEngine, scheduler)
+            except (ValueError, ProgramError):
                 continue
-            ours = play(wrong, SimEngine, scheduler)
-            found[name][case.family] += bool(stock_difference(theirs, ours))
+            counts = found[name][case.family]
+            counts[0] += bool(stock_difference(theirs, ours))
+            counts[1] += 1
     return found
-
-
-def _altered(case: Scenario, change: Change) -> Scenario | None:
-    """None where such an engine cannot be, or cannot hold the longest call."""
-    try:
-        altered = replace(case, config=change(case.config))
-        play(altered, SimEngine, _right)
-    except ValueError:
-        return None
-    return altered

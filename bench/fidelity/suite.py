@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from bench.errors import MissingError, unknown
+from bench.errors import MissingError, UsageError, unknown
 from bench.fidelity import parts as folder
 from bench.fidelity.page import page
 from bench.fidelity.part import Options, Outcome, Part, Say
@@ -35,13 +35,13 @@ def parts() -> dict[str, Part]:
 def choose(names: Sequence[str]) -> list[Part]:
     """Parts by name or by first letter; all of them if none is named. Raises UsageError."""
     there = parts()
-    chosen = []
+    chosen: dict[str, Part] = {}
     for name in names:
-        fits = [part for key, part in there.items() if name in (key, key.partition("-")[0])]
+        fits = {key: part for key, part in there.items() if name in (key, key.partition("-")[0])}
         if not fits:
             raise unknown("part", name, there)
-        chosen += fits
-    return chosen or list(there.values())
+        chosen |= fits
+    return list((chosen or there).values())
 
 
 def run(part: Part, options: Options, say: Say) -> dict[str, Any]:
@@ -72,15 +72,25 @@ def record(part: Part, outcome: Outcome, options: Options, seconds: float) -> di
     return found
 
 
-def keep(found: dict[str, Any], kept: Path = KEPT) -> None:
-    """Write one record, then the page and the validations from all that there are."""
+def keep(found: dict[str, Any], kept: Path = KEPT, doc: Path = DOC, validations: Path = VALIDATIONS) -> None:
+    """Write one record, then the page and the validations from all that there are. Raises OSError."""
     kept.mkdir(parents=True, exist_ok=True)
     write_atomic(kept / f"{found['name']}.json", json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-    rebuild(kept)
+    rebuild(kept, doc, validations)
 
 
 def rebuild(kept: Path = KEPT, doc: Path = DOC, validations: Path = VALIDATIONS) -> None:
-    """docs/fidelity.md and the validations, from the records alone."""
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(kept.glob("*.json"))]
+    """docs/fidelity.md and the validations, from the records alone. Raises UsageError for a bad record."""
+    found = [_read(path) for path in sorted(kept.glob("*.json"))]
     write_atomic(doc, page(found))
     write_validations([row for one in found for row in one["validations"]], validations)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A record that can be shown; one with the marks of a merge cannot."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        page([found])
+    except (ValueError, TypeError, LookupError) as error:
+        raise UsageError(f"{path} is no record of a part ({error}); run that part again") from None
+    return found

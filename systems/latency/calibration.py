@@ -29,13 +29,17 @@ class HeldOut:
     """An error on data that the fit has not seen.
 
     ``metric``: TTFT, TPOT, E2E; ``statistic``: mean or median of the absolute relative errors, or the
-    error of means; ``error``: a fraction, over ``n`` rows."""
+    error of means; ``error``: a fraction, over ``n`` rows. Raises ValueError for one that is none."""
 
     metric: str
     statistic: str
     error: float
     n: int
     where: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.error < INF:
+            raise ValueError(f"held_out: error of {self.metric} must be a fraction, got {self.error!r}")
 
     def __str__(self) -> str:
         where = f", {self.where}" if self.where else ""
@@ -131,12 +135,41 @@ def parse(data: Any) -> Calibration:
     """A calibration from parsed JSON. Raises ValueError naming the field."""
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ValueError(f"no calibration of format {FORMAT}")
-    fields = {k: v for k, v in data.items() if k != "format"}
-    unknown = sorted(set(fields) - set(Calibration.__dataclass_fields__))
-    if unknown:
-        raise ValueError(f"field {unknown[0]!r} is unknown")
-    fields["held_out"] = tuple(HeldOut(**row) for row in fields.get("held_out", ()))
-    return Calibration(**fields)
+    fields = _checked({k: v for k, v in data.items() if k != "format"}, _FIELDS)
+    rows = [_checked(row, _HELD_OUT, "held_out: ") for row in fields.get("held_out", ())]
+    return Calibration(**fields | {"held_out": tuple(HeldOut(**row) for row in rows)})
+
+
+_NUMBER, _TEXT, _WHOLE = (int, float), (str,), (int,)
+_FIELDS: Mapping[str, tuple[type, ...]] = {
+    "name": _TEXT, "kind": _TEXT, "model": _TEXT, "gpu": _TEXT, "scale": _NUMBER, "extra_ms": _NUMBER,
+    "coefficients": (dict,), "kv_blocks": _WHOLE, "max_model_len": _WHOLE, "held_out": (list,),
+    "source": (dict,),
+}  # fmt: skip
+_HELD_OUT: Mapping[str, tuple[type, ...]] = {
+    "metric": _TEXT, "statistic": _TEXT, "error": _NUMBER, "n": _WHOLE, "where": _TEXT,
+}  # fmt: skip
+_NEEDED = ("name", "kind", "model", "gpu", "metric", "statistic", "error", "n")
+
+
+def _checked(found: Any, known: Mapping[str, tuple[type, ...]], where: str = "") -> dict[str, Any]:
+    """``found`` if its fields are those of ``known``, of their types. Raises ValueError."""
+    if not isinstance(found, dict):
+        raise ValueError(f"{where}an object is needed, got {found!r}")
+    for name in (*found, *(name for name in known if name in _NEEDED)):
+        if name not in known:
+            raise ValueError(f"{where}field {name!r} is unknown")
+        if name not in found:
+            raise ValueError(f"{where}field {name!r} is missing")
+        _check_type(f"{where}field {name!r}", found[name], known[name])
+    for term, value in found.get("coefficients", {}).items():
+        _check_type(f"coefficient {term!r}", value, _NUMBER)
+    return found
+
+
+def _check_type(what: str, value: Any, types: tuple[type, ...]) -> None:
+    if isinstance(value, bool) or not isinstance(value, types):
+        raise ValueError(f"{what} must be {' or '.join(kind.__name__ for kind in types)}, got {value!r}")
 
 
 class LinearLatency:

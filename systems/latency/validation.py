@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -17,7 +18,7 @@ class Validation:
     """``error`` is a fraction (0.013 is 1.3 %) of ``metric`` by ``statistic`` over ``n`` rows.
 
     ``fitted`` says what was fitted before ("nothing", or "scale and ms per step, held out"),
-    ``against`` what it was compared with.
+    ``against`` what it was compared with. Raises ValueError for an error that is no number, or negative.
     """
 
     model: str
@@ -28,6 +29,10 @@ class Validation:
     n: int
     fitted: str
     against: str
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.error, int | float) and 0.0 <= self.error < math.inf):
+            raise ValueError(f"{self.model} on {self.gpu}: error must be a fraction, got {self.error!r}")
 
     def __str__(self) -> str:
         error = f"{self.metric} {self.error:.1%} {self.statistic} of {self.n}"
@@ -46,7 +51,8 @@ def every() -> tuple[Validation, ...]:
 
 
 def write(rows: Sequence[Mapping[str, Any]], path: Path = FILE) -> None:
-    """Replace the file. Raises OSError, or TypeError for rows with other fields."""
+    """Replace the file. Raises OSError, ValueError, or TypeError for rows with other fields."""
     checked = [asdict(Validation(**row)) for row in rows]
     lines = ",\n".join(" " + json.dumps(row) for row in checked)
     path.write_text(f"[\n{lines}\n]\n" if checked else "[]\n", encoding="utf-8")
+    every.cache_clear()

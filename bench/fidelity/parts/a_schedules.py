@@ -50,7 +50,11 @@ class Schedules:
             facts = {"vLLM": vllm_version(), "schedulers": len(scheduler_names())}
         except EngineUnavailable as error:
             raise MissingError(str(error)) from None
-        counted = {"scenarios": len(found.ours) + len(found.stock), "steps compared": _steps(found)}
+        counted = {
+            "seeds per scheduler": len(found.ours) // len(found.played),
+            "scenarios": len(found.ours) + len(found.stock),
+            "steps compared": _steps(found),
+        }
         return Outcome(_bars(found), page(found), _numbers(found), facts | counted)
 
 
@@ -70,7 +74,7 @@ def _find(options: Options, say: Say) -> Found:
         checked = min(each, WRONG)
         (wrong,) = hosts.share([partial(noticed, scenarios(seed, checked))])
         apart = [] if options.quick else _apart(hosts, seed, say)
-    return Found([*chain(*results[: len(names)])], [*chain(*results[len(names) :])], wrong, apart, checked)
+    return Found([*chain(*results[: len(names)])], [*chain(*results[len(names) :])], wrong, apart)
 
 
 def _apart(hosts: Hosts, seed: int, say: Say) -> list[Compared]:
@@ -88,7 +92,9 @@ def _steps(found: Found) -> int:
 
 def _bars(found: Found) -> list[Bar]:
     idle = [cell.scheduler for cell in found.by_scheduler if acts(cell)]
-    unseen = [name for name, families in found.wrong.items() if not any(families.values())]
+    unseen = [
+        name for name, families in found.wrong.items() if not any(shown for shown, _ in families.values())
+    ]
     unexplained = sum(compared.differ for compared in found.apart if not compared.case.why)
     return [
         Bar("schedules of our policies in vLLM that differ", _differ(found.ours), 0, ""),
