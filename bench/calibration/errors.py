@@ -70,27 +70,28 @@ def _of(metric: str, simulated: Array, measured: Array, block: int, seed: int) -
     off = np.abs(simulated / measured - 1.0)
     draws = _draws(n, block or max(1, n // BLOCKS), seed)
 
-    def spread(statistic: Callable[[NDArray[np.int64]], float]) -> Spread:
-        several = [statistic(draw) for draw in draws]
-        low, high = np.quantile(several, [0.025, 0.975])
-        return Spread(statistic(np.arange(n)), float(low), float(high))
+    def spread(statistic: Callable[[NDArray[np.int64]], Array]) -> Spread:
+        low, high = np.quantile(statistic(draws), [0.025, 0.975])
+        (value,) = statistic(np.arange(n)[None, :])
+        return Spread(float(value), float(low), float(high))
 
     return Errors(
         metric,
         n,
-        spread(lambda i: float(off[i].mean())),
-        spread(lambda i: float(np.median(off[i]))),
-        spread(lambda i: float(simulated[i].mean() / measured[i].mean() - 1.0)),
+        spread(lambda rows: off[rows].mean(axis=1)),
+        spread(lambda rows: np.median(off[rows], axis=1)),
+        spread(lambda rows: simulated[rows].mean(axis=1) / measured[rows].mean(axis=1) - 1.0),
         float(off.max()),
     )
 
 
-def _draws(n: int, block: int, seed: int) -> list[NDArray[np.int64]]:
-    """Row numbers of every resample: runs of ``block`` neighbours, wrapped around."""
+def _draws(n: int, block: int, seed: int) -> NDArray[np.int64]:
+    """Row numbers, one line per resample: runs of ``block`` neighbours, wrapped around."""
     rng = np.random.default_rng(seed)
     runs = -(-n // block)
     starts = rng.integers(0, n, size=(RESAMPLES, runs))
-    return [((row[:, None] + np.arange(block)) % n).ravel()[:n] for row in starts]
+    found: NDArray[np.int64] = (starts[:, :, None] + np.arange(block)) % n
+    return found.reshape(RESAMPLES, -1)[:, :n]
 
 
 def held_out(found: list[Errors], where: str) -> tuple[HeldOut, ...]:

@@ -1,14 +1,19 @@
 """Two numbers that bring simulated times to measured ones: ``scale`` on every step, and ms per step.
 
-The simulator is in the loop: each try plays the recording again. The loss is the sum over the fitted rows
+The simulator is in the loop: each try plays the recording again. The loss is the mean over the fitted rows
 of ``soft L1`` of the log errors of TTFT and TPOT (E2E follows from them; it is fitted where it is all there
 is): a row that is off by more than ``KNEE`` counts in proportion, not squared, so that no single one decides.
+
+A request that just misses the start of a step jumps by a whole one, so the loss is jagged at every scale and
+neither slopes nor a simplex get far. Each round tries a grid around the best so far, puts a parabola
+through every log error over all tries near there, and goes to the least loss of these parabolas.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,16 +28,18 @@ Simulate = Callable[[float, float, Rows], Array]
 
 KNEE = 0.1
 START = (1.0, 0.5)
-"""Scale and ms per step of the first try."""
-BOUNDS = ((0.2, 0.0), (5.0, 200.0))
-_STEPS = (0.01, 0.1)  # of log scale and of ms: smaller ones drown in the schedule's own jumps
-_TRIES = 20
+"""Scale and ms per step that the first grid is around."""
+ROUNDS = ((0.2, 2.0), (0.1, 1.0), (0.1, 1.0), (0.1, 1.0))
+"""Half widths of each round's grid of three by three, in log scale and ms."""
+NEAR = 1.6
+"""Half widths within which a try counts in a round."""
+FARTHEST = 1.5
 FOLDS = 3
 
 
 @dataclass(frozen=True)
 class Fit:
-    """``loss`` is the mean over residuals of what is minimised; ``evaluations`` simulations were needed."""
+    """``loss`` is that of a simulation with these numbers; ``evaluations`` simulations were needed."""
 
     scale: float
     extra_ms: float
@@ -45,59 +52,76 @@ def fit(simulate: Simulate, measured: Array, rows: Rows, progress: Callable[[int
 
     Raises InvalidRun if nothing of these rows was measured.
     """
-    from scipy.optimize import least_squares
-
     tries = _Tries(simulate, measured, rows, progress)
-    low, high = (np.array([np.log(b[0]), b[1]]) for b in BOUNDS)
-    found = least_squares(
-        tries.residuals,
-        np.array([np.log(START[0]), START[1]]),
-        jac=tries.slopes,
-        bounds=(low, high),
-        loss="soft_l1",
-        f_scale=KNEE,
-        x_scale=np.array([0.1, 1.0]),
-        xtol=1e-3,
-        ftol=1e-4,
-        max_nfev=_TRIES,
-    )
+    here = np.array([np.log(START[0]), START[1]])
+    for widths in ROUNDS:
+        here = tries.round(here, np.array(widths))
+    scale, extra = round(float(np.exp(here[0])), 5), round(float(here[1]), 4)
+    loss = float(_soft(tries.errors(float(np.log(scale)), extra)).mean())
     tries.done()
-    scale, extra = float(np.exp(found.x[0])), float(found.x[1])
-    return Fit(round(scale, 5), round(extra, 4), float(found.cost) / max(1, tries.count), len(tries.known))
+    return Fit(scale, extra, loss, len(tries.known))
+
+
+def _soft(errors: Array) -> Array:
+    found: Array = KNEE**2 * (np.sqrt(1.0 + (errors / KNEE) ** 2) - 1.0)
+    return found
 
 
 class _Tries:
+    """Simulations so far: log errors of every fitted time, by (log scale, ms)."""
+
     def __init__(
         self, simulate: Simulate, measured: Array, rows: Rows, progress: Callable[[int, int], None] | None
     ) -> None:
         self.simulate, self.rows, self.progress = simulate, rows, progress
-        self.logs = np.log(measured[rows][:, fitted_columns(measured[rows])])
         self.columns = fitted_columns(measured[rows])
+        self.logs = np.log(measured[rows][:, self.columns])
+        self.there = np.isfinite(self.logs)
         self.known: dict[tuple[float, float], Array] = {}
-        self.count = int(np.isfinite(self.logs).sum())
+        self.most = 9 * len(ROUNDS) + 1
 
-    def residuals(self, x: Array) -> Array:
+    def errors(self, log_scale: float, extra_ms: float) -> Array:
         """Log errors of every fitted time."""
-        key = (float(x[0]), float(x[1]))
+        key = (round(log_scale, 6), round(extra_ms, 5))
         if key not in self.known:
-            times = self.simulate(float(np.exp(key[0])), max(0.0, key[1]), self.rows)
-            self.known[key] = np.log(times[:, self.columns]) - self.logs
+            times = self.simulate(float(np.exp(key[0])), key[1], self.rows)
+            self.known[key] = (np.log(times[:, self.columns]) - self.logs)[self.there]
             if self.progress is not None:
-                self.progress(len(self.known), 3 * _TRIES)
-        off = self.known[key]
-        chosen: Array = off[np.isfinite(self.logs)]
-        return chosen
+                self.progress(len(self.known), self.most)
+        return self.known[key]
 
-    def slopes(self, x: Array) -> Array:
-        """Forward differences."""
-        here = self.residuals(x)
-        moved = [x + np.eye(2)[i] * step for i, step in enumerate(_STEPS)]
-        return np.stack([(self.residuals(y) - here) / s for y, s in zip(moved, _STEPS, strict=True)], axis=1)
+    def round(self, here: Array, widths: Array) -> Array:
+        """Where the parabolas around ``here`` have the least loss."""
+        from scipy.optimize import least_squares
+
+        for i, j in product((-1, 0, 1), repeat=2):
+            self.errors(float(here[0] + i * widths[0]), max(0.0, float(here[1] + j * widths[1])))
+        tried = np.array(list(self.known))
+        apart = (tried - here) / widths
+        near = (np.abs(apart) <= NEAR).all(axis=1)
+        off = np.array(list(self.known.values()))[near]
+        parabolas = np.linalg.lstsq(_terms(apart[near]), off, rcond=None)[0]
+        least = max(-FARTHEST, -here[1] / widths[1]) - 1e-9
+        found = least_squares(
+            lambda u: (_terms(u[None, :]) @ parabolas)[0],
+            np.zeros(2),
+            bounds=([-FARTHEST, least], [FARTHEST, FARTHEST]),
+            loss="soft_l1",
+            f_scale=KNEE,
+        )
+        moved: Array = np.maximum(here + found.x * widths, [-np.inf, 0.0])
+        return moved
 
     def done(self) -> None:
         """Take the bar away."""
         if self.progress is not None:
-            self.progress(3 * _TRIES, 3 * _TRIES)
+            self.progress(self.most, self.most)
+
+
+def _terms(u: Array) -> Array:
+    """1, x, y, x2, xy, y2 of every row."""
+    x, y = u[:, 0], u[:, 1]
+    return np.stack([np.ones(len(u)), x, y, x * x, x * y, y * y], axis=1)
 
 
 def fitted_columns(measured: Array) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -11,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.calibration.recordings import Facts, Point, Request
-from bench.drivers.virtual import drive
+from bench.drivers.virtual import ProgramError, drive
 from bench.errors import UsageError
 from bench.records import EngineSample, MemorySink
 from bench.run import engine_class
-from systems.catalog import build_router, build_scheduler, build_table, load_system
+from systems.catalog import SystemSpec, build_router, build_scheduler, build_table, load_system
 from systems.latency.scaled import ServedModel
 from systems.protocols import LatencyModel
 from vocabulary import EngineConfig, Finished
@@ -62,7 +63,7 @@ def replay(
 
     ``host``: sim or reference. Raises UsageError for a request that can never fit.
     """
-    spec = load_system(SYSTEM)
+    spec = _system()
     table, sink = build_table(spec), MemorySink()
     start = min((r.arrival for r in requests if r.arrival is not None), default=0.0)
     times = None if concurrency else [(r.arrival or 0.0) - start for r in requests]
@@ -78,10 +79,15 @@ def replay(
             sink=sink,
             sample_s=sample_s,
         )
-    except ValueError as error:
+    except ProgramError as error:
         raise UsageError(f"a recorded request cannot be served by the simulated engine: {error}") from None
     calls = sorted(sink.calls, key=lambda row: row.call.program)
     return Replayed(calls, sink.samples, end.engines[0])
+
+
+@cache
+def _system() -> SystemSpec:
+    return load_system(SYSTEM)
 
 
 def _program(index: int, r: Request) -> ProgramSpec:
