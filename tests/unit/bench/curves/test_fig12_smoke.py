@@ -55,6 +55,10 @@ def test_page_pictures_and_tables_are_there(whole):
     out, facts = whole
     page = (out / FOLDER / "report.html").read_text()
     assert "SIMULATED" in page
+    assert "<h2>Fidelity card</h2>" in page
+    assert "not varied here" in page
+    assert "last varied: docs/fig12.md" in facts["survives"]
+    assert [one["gpu"] for one in facts["cards"]] == ["a100"] * len(facts["cards"])
     assert "<script" not in page
     assert not [word for word in ('src="http', 'href="http', "@import") if word in page]
     names = {Path(f).stem for f in facts["files"]}
