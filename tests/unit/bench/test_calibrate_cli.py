@@ -1,0 +1,95 @@
+"""``bench calibrate`` from the command line: known step times are recovered, and mistakes are named."""
+
+import json
+from random import Random
+
+import pytest
+from typer.testing import CliRunner
+
+from bench.cli.main import app
+from systems.latency import Calibration
+from tests.unit.bench.calibration.recorded import served, write_jsonl
+
+
+def invoke(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture
+def recording(tmp_path):
+    return write_jsonl(tmp_path / "r.jsonl", served(1.2, 1.5, n=24))
+
+
+MODEL = ("--model", "llama-3.1-8b", "--gpu", "a100", "--knob", "engine.kv_blocks=3000")
+
+
+def test_a_fit_is_printed_written_and_usable(recording, tmp_path):
+    out = tmp_path / "mine.json"
+    done = invoke("calibrate", recording, *MODEL, "--out", out)
+    assert done.exit_code == 0, done.output
+    assert "SIMULATED replay" in done.output
+    assert "held out (after the first 50% by arrival)" in done.output
+    made = json.loads(out.read_text())
+    assert made["source"]["command"].endswith(
+        "calibrate r.jsonl --model llama-3.1-8b --gpu a100 --fit 0.5 --knob engine.kv_blocks=3000"
+    )
+    ran = invoke(
+        "run", "--system", "vllm-opt", "--workload", "chatbot", "--n", 3, "--rate", 1, "--gpu", "a100",
+        "--knob", f"latency.calibration={out}", "--out", tmp_path / "results",
+    )  # fmt: skip
+    assert ran.exit_code == 0, ran.output
+    assert "calibration llama-3.1-8b-a100" in " ".join(ran.output.split())
+
+
+def test_a_run_of_ours_gives_back_its_step_times(tmp_path):
+    rnd, known, trace = Random(3), tmp_path / "known.json", tmp_path / "azure.csv"
+    known.write_text(Calibration("known", "scaled", "llama-3.1-8b", "a100", 1.2, 1.5).as_json())
+    rows = [
+        f"2024-05-10 00:00:{i:02}.{rnd.randrange(9)},{rnd.randint(50, 6000)},{rnd.randint(2, 300)}"
+        for i in range(40)
+    ]
+    trace.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows, ""]))
+    ran = invoke(
+        "run", "--system", "vllm-opt", "--workload", trace, "--gpu", "a100", "--out", tmp_path / "results",
+        "--knob", f"latency.calibration={known}", "--json",
+    )  # fmt: skip
+    assert ran.exit_code == 0, ran.output
+    done = invoke("calibrate", json.loads(ran.stdout)["results"], "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["fit"]["scale"] == pytest.approx(1.2, rel=0.05)
+    assert found["fit"]["extra_ms"] == pytest.approx(1.5, abs=1.0)
+    assert {e["metric"]: e["n"] for e in found["calibrated"]} == {"TTFT": 20, "TPOT": 20, "E2E": 20}
+
+
+def test_dry_run_fits_nothing(recording):
+    done = invoke("calibrate", recording, *MODEL, "--dry-run", "--json", "--fit", 0.25)
+    assert json.loads(done.stdout)["fitted_and_held_out"] == [[6, 18]]
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "message"),
+    [
+        (["--fit", 1.0], 2, "--fit takes a share between 0 and 1"),
+        (["--fit", 0.1], 4, "2 rows to fit on and 22 held out; at least 8"),
+        (["--format", "call-logs"], 2, "did you mean call-log"),
+        (["--knob", "engine.kv_block=1"], 2, "did you mean engine.kv_blocks"),
+        (["--knob", "latency.decode=1.1"], 2, "unknown knob"),
+        (["--model", "llama-9"], 2, "unknown model"),
+    ],
+)
+def test_mistakes_are_named(recording, more, code, message):
+    done = invoke("calibrate", recording, *MODEL, *more)
+    assert (done.exit_code, message in done.output) == (code, True), done.output
+
+
+def test_a_recording_that_says_nothing_of_its_engine(recording):
+    done = invoke("calibrate", recording)
+    assert (done.exit_code, "does not say its model: give --model" in done.output) == (2, True)
+
+
+def test_a_file_is_not_replaced_unless_asked(recording, tmp_path):
+    out = tmp_path / "there.json"
+    out.write_text("mine")
+    done = invoke("calibrate", recording, *MODEL, "--out", out)
+    assert (done.exit_code, "--force replaces it" in done.output, out.read_text()) == (2, True, "mine")
