@@ -84,7 +84,7 @@ _V1 = (
 )
 _LIMITS: dict[str, tuple[_Limit, ...]] = {"sim": (), "reference": (), "vllm-virtual": _V1, "vllm": _V1}
 _OPTIONS = ("prefix_cache", "chunked_prefill", "schedule_every", "preemption", "host_tier")
-_NO_CACHE_VIEW = "needs the prefix cache laid open to the policy, which vLLM's process does not do"
+_NO_CACHE_VIEW = "needs the prefix cache laid open to the policy, which a vLLM server does not do"
 _NO_ORACLE = "needs to know how long replies will be, which a live server does not"
 
 
@@ -152,7 +152,7 @@ def _number(spec: SystemSpec, name: str) -> float:
 
 def _scheduler(spec: SystemSpec, engine: str) -> Capability:
     reason = ""
-    if spec.reads_cache and engine in ("vllm-virtual", "vllm"):
+    if spec.reads_cache and engine == "vllm":
         reason = _NO_CACHE_VIEW
     elif spec.clairvoyant and engine == "vllm":
         reason = _NO_ORACLE

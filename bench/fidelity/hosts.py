@@ -15,46 +15,44 @@ from vocabulary import EngineConfig
 T = TypeVar("T")
 
 
-class HostEngine(VllmVirtualEngine):
-    """As ``vllm-virtual``; with a ``StockOrder`` for a policy it is vLLM's scheduler without our class."""
-
-    server = "systems.vllm_host.stock"
-
-
 class Hosts:
     """vLLM processes, ``count`` of them. Use as a context: they end with it."""
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.engines: list[HostEngine] = []
+        self.engines: list[VllmVirtualEngine] = []
 
     def start(self, config: EngineConfig, scheduler: Any, latency: LatencyModel) -> None:
         """Start them at the same time (each takes seconds), with any engine. Raises EngineUnavailable."""
         with ThreadPoolExecutor(self.count) as pool:
-            starting = [pool.submit(HostEngine, i, config, scheduler, latency) for i in range(self.count)]
+            starting = [
+                pool.submit(VllmVirtualEngine, i, config, scheduler, latency) for i in range(self.count)
+            ]
         failed = [error for one in starting if (error := one.exception()) is not None]
         self.engines = [one.result() for one in starting if one.exception() is None]
         if failed:
             self.close()
             raise failed[0]
 
-    def maker(self, first: int = 0) -> Callable[..., HostEngine]:
+    def maker(self, first: int = 0) -> Callable[..., VllmVirtualEngine]:
         """Makes engines, which start from nothing; number 0 is in process ``first``, 1 in the next."""
 
-        def make(number: int, config: EngineConfig, scheduler: Any, latency: LatencyModel) -> HostEngine:
+        def make(
+            number: int, config: EngineConfig, scheduler: Any, latency: LatencyModel
+        ) -> VllmVirtualEngine:
             engine = self.engines[first + number]
             engine.reset(number, config, scheduler, latency)
             return engine
 
         return make
 
-    def share(self, jobs: Sequence[Callable[[Callable[..., HostEngine]], T]]) -> list[T]:
+    def share(self, jobs: Sequence[Callable[[Callable[..., VllmVirtualEngine]], T]]) -> list[T]:
         """Do jobs that need one engine each, as many at a time as there are processes; results in order."""
         idle: Queue[int] = Queue()
         for number in range(self.count):
             idle.put(number)
 
-        def do(job: Callable[[Callable[..., HostEngine]], T]) -> T:
+        def do(job: Callable[[Callable[..., VllmVirtualEngine]], T]) -> T:
             number = idle.get()
             try:
                 return job(self.maker(number))

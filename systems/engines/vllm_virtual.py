@@ -126,6 +126,7 @@ class VllmVirtualEngine:
     The worker gets a copy of ``scheduler``. If that has a process table (its
     attribute ``table``), this side keeps it up to date, so that a front end
     which shares the table reads the same numbers as with the other engines.
+    With a ``StockOrder`` in the policy's place vLLM's scheduler is alone, without our class.
     ``preemption`` is recompute (as the other engines) or hold (docs/vllm.md);
     None: what ``config.extra["preemption"]`` says, else recompute.
 
@@ -134,8 +135,8 @@ class VllmVirtualEngine:
     """
 
     name = "vllm-virtual"
-    server = "systems.vllm_host.worker"
-    """The module whose ``main`` runs in the process."""
+    server = "systems.vllm_host.stock"
+    """The module whose ``main`` runs in the process. It tells engines by what is in the policy's place."""
 
     def __init__(
         self,

@@ -78,7 +78,8 @@ def test_vllm_v1_by_option(engine, options, wanted, text):
 @pytest.mark.parametrize(
     ("name", "engine", "possible"),
     [
-        ("lpm", "vllm-virtual", False),
+        ("lpm", "vllm-virtual", True),
+        ("lpm", "vllm", False),
         ("dfs-weight", "vllm", False),
         ("srpt", "vllm-virtual", True),
         ("srpt", "vllm", False),
