@@ -184,10 +184,24 @@ def order(latency: dict[Any, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Check, measure, print, write."""
+    """Check, measure, print, write; exit status 1 if the engine computed something wrong."""
     options = _options()
     torch.set_num_threads(options.threads)
-    begin, cuda = time.monotonic(), options.device == "cuda"
+    begin = time.monotonic()
+    result = measure(options, begin + 60 * options.minutes)
+    shown = {key: value for key, value in result.items() if key not in ("cells", "checked")}
+    print(json.dumps(shown | {"wall_s": round(time.monotonic() - begin)}, indent=1))
+    if options.out:
+        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    if options.calibration:
+        options.calibration.write_text(calibration(result).as_json(), encoding="utf-8")
+    if any(verdict["wrong"] for verdict in result["checked"]):
+        sys.exit("the paged engine computed wrong tokens: see CHECK above")
+
+
+def measure(options: argparse.Namespace, until: float) -> dict[str, Any]:
+    """Everything, within about the time to ``until``; what the JSON file holds."""
+    cuda = options.device == "cuda"
     device = torch.cuda.get_device_name() if cuda else platform.machine()
     name = options.model or ("llama-3.1-8b" if cuda else "small")
     gpu = next((gpu for gpu in ("h200", "h100", "a100") if cuda and gpu in device.lower()), options.device)
@@ -200,43 +214,37 @@ def main() -> None:
     fitted = bench.steps(options.seed + 1, FIT_LOAD)
     need = (time.monotonic() - since) * len(SCHEDULERS) * len(LOADS)
     checked = checks(bench, options.device)
-    bench.shrink((60 * options.minutes - (time.monotonic() - begin)) / need)
+    bench.shrink((until - time.monotonic()) / need)
     models = bench.models(fitted, gpu if name == "llama-3.1-8b" and cuda else "")
-    found = versus(bench, models, options.seed + 2)
-    result = {"command": sys.argv, "device": device, "measured on": options.device, "model": name,
-              "torch": torch.__version__, "config": asdict(bench.config), "token_scale": bench.scale,
-              "programs": bench.programs, "capacity": bench.capacity, "checked": checked,
-              "fit steps": len(fitted), "linear": coefficients(fitted), **found}  # fmt: skip
-    shown = {key: value for key, value in result.items() if key not in ("cells", "checked")}
-    print(json.dumps(shown | {"wall_s": round(time.monotonic() - begin)}, indent=1))
-    if options.out:
-        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    if options.calibration:
-        options.calibration.write_text(calibration(result, name, gpu).as_json(), encoding="utf-8")
+    about = {"command": sys.argv, "device": device, "gpu": gpu, "measured on": options.device, "model": name,
+             "torch": torch.__version__, "config": asdict(bench.config), "token_scale": bench.scale,
+             "programs": bench.programs, "capacity": bench.capacity, "checked": checked,
+             "fit steps": len(fitted), "linear": coefficients(fitted)}  # fmt: skip
+    return about | versus(bench, models, options.seed + 2)
 
 
 def checks(bench: Bench, device: str) -> list[dict[str, Any]]:
     """The check of the tiny model, and the longest calls of the run before against the model measured."""
-    found = []
     try:
-        found = [asdict(verdict) for verdict in check(device)]
+        found = check(device)
     except AssertionError as error:
-        print(f"CHECK FAILED: {error}", flush=True)
+        found = [Verdict(str(error), 0, 0, wrong=1)]
     own = Verdict("the model measured", 0, 0)
     calls = sorted(bench.last.done.values(), key=lambda served: len(served.tokens))[-AUDITED:]
     compare(bench.model, calls, own, 1e-3 if device == "cpu" else 0.25)  # bfloat16 has 8 bits
-    found.append(asdict(own))
-    for name, rows in (("tiny", found[:-1]), ("measured", found[-1:])):
-        print(f"checked, {name} model: {sum(row['tokens'] for row in rows)} tokens, "
-              f"{sum(row['wrong'] for row in rows)} wrong, log-probabilities within "
-              f"{max((row['delta'] for row in rows), default=0.0):.1e}", flush=True)  # fmt: skip
-    return found
+    for name, rows in (("tiny", found), ("measured", [own])):
+        tokens, wrong = sum(row.tokens for row in rows), sum(row.wrong for row in rows)
+        bad = [row.name for row in rows if row.wrong]
+        print(f"CHECK of the {name} model: {tokens} tokens, {wrong} wrong {bad or ''}, "
+              f"log-probabilities within {max(row.delta for row in rows):.1e}", flush=True)  # fmt: skip
+    return [asdict(verdict) for verdict in (*found, own)]
 
 
-def calibration(result: dict[str, Any], model: str, gpu: str) -> Calibration:
+def calibration(result: dict[str, Any]) -> Calibration:
     """The one-line fit, and how far it was off on what it has not seen, as runs can name it."""
     metrics = {"TTFT": "TTFT", "TPOT": "TPOT", "E2E": "latency mean"}
     errors, config, cells = result["errors"]["linear"], result["config"], len(result["cells"])
+    model, gpu = result["model"], result["gpu"]
     held_out = [HeldOut(name, "error of means", errors[key]["mean"], cells, "benchmarks/paged.py")
                 for name, key in metrics.items()]  # fmt: skip
     return Calibration(

@@ -33,7 +33,7 @@ POLICIES: dict[str, Knobs] = {
 }  # fmt: skip
 MEMORY = (("recompute", True), ("recompute", False), ("hold", True))
 """Preemption, and whether there is a prefix cache."""
-KV_BLOCKS = 26
+KV_BLOCKS = 20
 """Room for two calls or three: calls are preempted under every policy."""
 CLOCK = LinearLatency("check", {"step": 8.0, "token": 0.2})
 """Seconds are told here, not measured, so that the schedules are the same everywhere."""

@@ -157,7 +157,8 @@ class Execution:
             if cuda:
                 marks[0].record()
             logits = self.model.step(rows)
-            logits.argmax(-1).tolist()
+            if len(logits):
+                logits.argmax(-1).tolist()
             if cuda:
                 marks[1].record()
                 torch.cuda.synchronize()
@@ -166,7 +167,7 @@ class Execution:
         return statistics.median(took), statistics.median(on_device[-self.repeat :]), logits
 
     def _emit(self, jobs: Sequence[Job], logits: torch.Tensor) -> None:
-        best = [each.tolist() for each in logits.log_softmax(-1).max(-1)]
+        best = [each.tolist() for each in logits.log_softmax(-1).max(-1)] if jobs else [[], []]
         for job, logprob, token in zip(jobs, *best, strict=True):
             served = self._open[job.call.seq]
             served.tokens.append(token)
