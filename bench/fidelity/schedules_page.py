@@ -94,6 +94,7 @@ def page(found: Found) -> str:
         _acted(found.by_scheduler),
         STOCK,
         _table(cells(found.stock)),
+        *([_alone(found.stock)] if found.stock else []),
         SEEN,
         _seen(found),
         *([APART, _apart(found.apart)] if found.apart else []),
@@ -125,6 +126,17 @@ def _same(cell: Cell | None) -> str:
         return "not played"
     word = f"{cell.identical}/{cell.scenarios}"
     return f"{word if cell.identical == cell.scenarios else f'**{word}**'} ({_cell(cell.sums['steps'])})"
+
+
+def _alone(results: Sequence[Result]) -> str:
+    """What vLLM alone had to do, by its own word."""
+    s = Cell.of(results).sums
+    hits = s["hit_tokens"] / max(1, s["query_tokens"])
+    return (
+        f"In these, vLLM evicted {_cell(s['evicted'])} calls and {_cell(s['evicted_blocks'])} blocks, took "
+        f"{hits:.0%} of {_cell(s['query_tokens'])} prompt tokens from its cache, and lost "
+        f"{_cell(s['aborted'])} calls to clients that left."
+    )
 
 
 def _differences(results: Sequence[Result]) -> str:

