@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.calibration.recordings import Facts, Steps, digest_of
+from bench.calibration.steps import HEAD
 from workloads.files import first_line
 
-NEEDED = (b'"origin_wall"', b'"max_num_batched_tokens"', b'"kv_blocks"')
+NEEDED = tuple(f'"{name}"'.encode() for name in HEAD)
 
 
 class StepLog:

@@ -93,3 +93,35 @@ def test_a_file_is_not_replaced_unless_asked(recording, tmp_path):
     out.write_text("mine")
     done = invoke("calibrate", recording, *MODEL, "--out", out)
     assert (done.exit_code, "--force replaces it" in done.output, out.read_text()) == (2, True, "mine")
+
+
+@pytest.fixture
+def steps(tmp_path):
+    """A log of 120 steps of 2 ms and 0.1 ms per token."""
+    rnd, now = Random(5), 0.0
+    lines = [{"origin_wall": None, "kv_blocks": 100, "block_size": 16, "max_model_len": 2048}]
+    for i in range(120):
+        tokens = rnd.randint(1, 200)
+        end = now + (2.0 + 0.1 * tokens) / 1e3
+        call = [f"r{i}", 0, tokens, 1]
+        lines.append({"start": now, "end": end, "running": 1, "waiting": 0, "calls": [call], "preempted": []})
+        now = end + 1.0
+    path = tmp_path / "steps.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_a_step_log_is_fitted_without_a_replay(steps, tmp_path):
+    out = tmp_path / "steps.json"
+    done = invoke("calibrate", steps, "--model", "tiny", "--gpu", "cpu", "--out", out)
+    assert done.exit_code == 0, done.output
+    made = json.loads(out.read_text())
+    assert (made["kind"], made["model"], made["gpu"]) == ("linear", "tiny", "cpu")
+    assert made["held_out"][0]["error"] < 0.02
+    dry = invoke("calibrate", steps, "--model", "tiny", "--gpu", "cpu", "--dry-run")
+    assert "a log of 120 engine steps; would fit on the first 60" in dry.output
+
+
+def test_a_step_log_needs_names(steps):
+    done = invoke("calibrate", steps)
+    assert (done.exit_code, "give --model and --gpu" in done.output) == (2, True)

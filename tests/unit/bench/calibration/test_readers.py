@@ -29,7 +29,7 @@ CALL = {
     "request_id": "r", "program": 1, "t_arrive": 1.0, "t_first_token": 1.5, "t_end": 2.5, "output_tokens": 11,
     "cached_tokens": 0, "prefill_tokens": 64, "aborted": False,
 }  # fmt: skip
-HEAD = {"origin_wall": None, "max_num_seqs": 8, "max_num_batched_tokens": 64, "kv_blocks": 9}
+HEAD = {"origin_wall": None, "max_model_len": 8, "block_size": 64, "kv_blocks": 9}
 POINTS = "isl,osl,concurrency,tp,ttft_ms,tpot_ms\n1024,128,8,4,120,13.5\n"
 SILICON = (
     "model_path,system,precision,isl,osl,batch_size,tp_size,silicon_ttft_ms,silicon_tpot_ms\n"
