@@ -47,6 +47,7 @@ def entry(group: Group) -> dict[str, Any]:
         "card": first.summary["card"],
         "sensitivity": kept(first),
         "command": command_line(["bench", "card", str(first.folder), "--sensitivity"]),
+        "left_out": list(group.left_out),
     }
 
 

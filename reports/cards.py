@@ -28,6 +28,7 @@ def render(entries: Sequence[Entry], comparisons: Sequence[Mapping[str, Any]] = 
     for entry in entries:
         parts += [Text(heading(entry), style="bold"), compact(rows(entry["card"]))]
         parts += _sensitivity(entry)
+        parts += [Text(f"left out: {text}") for text in entry.get("left_out", ())]
     for found in comparisons:
         parts += [Text(versus(found), style="bold"), compact(lasting(found)), Text()]
     return Group(*parts)
