@@ -44,6 +44,9 @@ from workloads.base import ProgramSpec
 SCHEDULERS = ("fcfs", "plas", "atlas", "mlfq")
 FIT_LOAD, LOADS = 1.0, (1.5, 2.5)
 """Programs per second, as a multiple of what the engine gets through when all arrive at once."""
+OWN_SPEED = "fit at the run's own speed"
+"""No prediction: the fit times what the run's steps took more or less than it says, all told. What is
+left is not the machine's drift between the fit and the run."""
 AUDITED = 8
 """Calls of the measured model that are held to a plain forward pass."""
 SIZES = {
@@ -133,30 +136,56 @@ def versus(bench: Bench, models: dict[str, Any], seed: int) -> dict[str, Any]:
     """Every policy at ``LOADS``, measured and predicted by each model: cells, and what they say."""
     cells, steps, latency = [], [], {}
     for (number, load), workload, scheduler in product(enumerate(LOADS), bench.programs, SCHEDULERS):
-        execution, where = Execution(bench.model, bench.repeat), (workload, seed + number, load, scheduler)
-        real = bench.run(*where, execution)
+        where = workload, seed + number, load, scheduler
+        execution = Execution(bench.model, bench.repeat)
+        real, off = bench.run(*where, execution), of_steps(execution.log, models)
         told = {name: bench.run(*where, model) for name, model in models.items()}
-        measured, predicted = numbers(real), {name: numbers(log) for name, log in told.items()}
-        errors = {name: {key: value / measured[key] - 1 for key, value in found.items()}
-                  for name, found in predicted.items()}  # fmt: skip
-        cells.append({"workload": workload, "seed": where[1], "load": load, "scheduler": scheduler,
-                      "preemptions": sum(call.preemptions for call in real.calls), "measured": measured,
-                      "predicted": predicted, "errors": errors,
-                      "errors of steps": of_steps(execution.log, models)})  # fmt: skip
+        own = ScaledLatency(models["fit"], 1 / (1 + off["fit"]["of the sum"]))
+        cells.append(cell(where, real, told | {OWN_SPEED: bench.run(*where, own)}) | {"errors of steps": off})
         latency[where] = latencies(real), latencies(told["fit"])
         steps += execution.log
-        words = (f"{key} {value:.3f} s ({errors['fit'][key]:+.1%})" for key, value in measured.items())
-        speed = cells[-1]["errors of steps"]["fit"]["of the sum"]
-        print(f"{workload} x{load:g} {scheduler}: {', '.join(words)}, steps {speed:+.1%}", flush=True)
+        print(line(cells[-1]), flush=True)
     return {
         "steps": {"count": len(steps), "seconds": sum(seconds(steps)),
                   "on device": sum(step.device_s for step in steps),
                   "computed again": sum(step.again for step in steps)},
-        "errors of steps": of_steps(steps, models),
-        "errors": {name: {key: summary([cell["errors"][name][key] for cell in cells]) for key in measured}
-                   for name in models},
-        "order": order(latency), "cells": cells,
+        "errors of steps": of_steps(steps, models), "errors": overall(cells), "order": order(latency),
+        "cells": cells,
     }  # fmt: skip
+
+
+def cell(where: tuple[str, int, float, str], real: MemorySink, told: dict[str, MemorySink]) -> dict[str, Any]:
+    """One run, measured and predicted."""
+    measured, predicted = numbers(real), {name: numbers(log) for name, log in told.items()}
+    errors = {
+        name: {key: value / measured[key] - 1 for key, value in found.items()}
+        for name, found in predicted.items()
+    }
+    about = dict(zip(("workload", "seed", "load", "scheduler"), where, strict=True))
+    preemptions = sum(call.preemptions for call in real.calls)
+    return {
+        **about,
+        "preemptions": preemptions,
+        "measured": measured,
+        "predicted": predicted,
+        "errors": errors,
+    }
+
+
+def line(cell: dict[str, Any]) -> str:
+    """A cell in words: what was measured, in brackets the error of the fit; at the end that of its steps."""
+    errors, off = cell["errors"]["fit"], cell["errors of steps"]["fit"]["of the sum"]
+    words = (f"{key} {value:.3f} s ({errors[key]:+.1%})" for key, value in cell["measured"].items())
+    return f"{cell['workload']} x{cell['load']:g} {cell['scheduler']}: {', '.join(words)}, steps {off:+.1%}"
+
+
+def overall(cells: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Of each model and metric: mean and largest absolute relative error over the cells."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for name, metric in product(cells[0]["errors"], cells[0]["measured"]):
+        off = np.abs([each["errors"][name][metric] for each in cells])
+        found.setdefault(name, {})[metric] = {"mean": float(off.mean()), "largest": float(off.max())}
+    return found
 
 
 def of_steps(steps: Sequence[Timed], models: dict[str, Any]) -> dict[str, dict[str, float]]:
@@ -167,11 +196,6 @@ def of_steps(steps: Sequence[Timed], models: dict[str, Any]) -> dict[str, dict[s
         mean, whole = np.abs(told / took - 1).mean(), told.sum() / took.sum() - 1
         found[name] = {"mean": float(mean), "of the sum": float(whole)}
     return found
-
-
-def summary(errors: Sequence[float]) -> dict[str, float]:
-    """Mean and largest absolute error."""
-    return {"mean": float(np.mean(np.abs(errors))), "largest": float(np.max(np.abs(errors)))}
 
 
 def order(latency: dict[Any, Any]) -> dict[str, Any]:
