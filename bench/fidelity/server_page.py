@@ -51,7 +51,9 @@ def _fit(found: Study) -> str:
         f"else: ms {terms}. Held out: {errors}. Steps that took over three times the fit (interruptions) "
         f"do not count: {c.source['interrupted_steps']}, {found.lost:.1%} of the time. Way from engine to "
         f"client and back, in the same run: {found.lag_s * 1e3:.1f} ms, which the simulator puts before "
-        "every call of a program but the first."
+        "every call of a program but the first (the way there is that of the quickest tenth, which did not "
+        "wait for a step to end). That rule, and the one about arrivals below, were settled on development "
+        "runs on a busy machine, whose numbers are not here."
     )
 
 
@@ -74,7 +76,9 @@ def _rows(found: Study) -> str:
         )
     legend = (
         "TPOT: mean over calls of at least two tokens of (end - first token) / (tokens - 1); TTFT from "
-        "the call's arrival; program: first call's arrival to last call's end, mean over programs. "
+        "when the engine took the call in, which vLLM does between two steps only (simulated arrivals are "
+        "moved to the end of the running step likewise); program: from there for the first call to the last "
+        "call's end, mean over programs. "
         "Errors: median over the runs of |simulated / measured - 1|. Last column: the fit's total over "
         "the steps that really ran, against their measured total: what of the error is the step model's."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ from systems.catalog import build_router, build_scheduler, build_table, load_sys
 from systems.engines.sim import SimEngine
 from systems.latency.calibration import Calibration
 from systems.latency.catalog import latency_for
+from vocabulary import Step
 from workloads.base import ProgramSpec
 from workloads.session import (
     CallEffect,
@@ -32,13 +34,14 @@ def predict(
     setup: Setup, scheduler: str, calibration: Calibration,
     programs: Sequence[ProgramSpec], times: Sequence[float], lag_s: float,
 ) -> list[Call]:  # fmt: skip
-    """The calls of a simulated run. ``lag_s``: what passes between a call's end and the next one's arrival
-    beside tools and people, on the way from engine to client and back."""
+    """The calls of a simulated run, as a log of the server would have them. ``lag_s``: what passes between
+    a call's end and the next one's arrival beside tools and people: the way to the client and back."""
     knobs = {f"scheduler.{name}": value for name, value in setup.knobs(scheduler).items()}
     spec = load_system("vllm-opt", scheduler=scheduler, knobs=knobs)
     table, sink = build_table(spec), MemorySink()
     latency = latency_for(MODEL, GPU, calibration=calibration)
-    engine = SimEngine(0, setup.engine(), build_scheduler(spec, table), latency)
+    config = replace(setup.engine(), record_steps=True)
+    engine = SimEngine(0, config, build_scheduler(spec, table), latency)
     drive(
         [slowed(program, lag_s) for program in programs],
         times=times,
@@ -47,7 +50,19 @@ def predict(
         table=table,
         sink=sink,
     )
-    return simulated(sink)
+    return at_boundaries(simulated(sink), engine.steps)
+
+
+def at_boundaries(calls: Sequence[Call], steps: Sequence[Step]) -> list[Call]:
+    """The calls with arrivals as vLLM sees them: its engine takes in what came only between two steps."""
+    starts = [step.start for step in steps]
+    found = []
+    for call in calls:
+        i = bisect_left(starts, call.t_arrive) - 1  # the last step that began before
+        end = steps[i].start + steps[i].seconds if i >= 0 else 0.0
+        seen = max(call.t_arrive, end)
+        found.append(call._replace(t_arrive=seen, wait_s=call.wait_s - (seen - call.t_arrive)))
+    return found
 
 
 def slowed(spec: ProgramSpec, seconds: float) -> ProgramSpec:

@@ -72,7 +72,12 @@ def outcome(setup: Setup, options: Options, say: Say) -> Outcome:
     bars = [
         Bar("TPOT, worst (rate, scheduler), median of the runs", 100 * worst, TPOT_BAR),
         Bar("pairs of schedulers predicted the other way", sum(p.reversed for p in found.pairs), 0, ""),
-        Bar("calls whose greedy reply differs between runs", found.said.differ + found.probed.differ, 0, ""),
+        Bar(
+            "greedy replies that differ: calls between runs, tokens of probes",
+            found.said.differ + found.probed.differ,
+            0,
+            "",
+        ),
     ]
     against = f"vLLM {found.version} on a CPU, {setup.workload}, {len(found.rows)} (rate, scheduler)"
     fitted = "linear steps, on one other rate under fcfs"
@@ -88,7 +93,7 @@ def study(setup: Setup, options: Options, say: Say) -> Study:
     seed = options.seed
     folder = options.work / (setup.name + ("-quick" if options.quick else ""))
     folder.mkdir(parents=True, exist_ok=True)
-    kept = Kept(folder, setup.identity(seed))
+    kept = Kept(folder, {**setup.identity(seed), "python": str(vllm_python())})
     with Servers(setup, folder.resolve(), say) as servers:
         capacity, pilot = _capacity(setup, seed, servers, kept, say)
         rates = {name: float(f"{share * capacity:.3g}") for name, share in SHARES.items()}
@@ -134,7 +139,7 @@ def _fitted(
     setup: Setup, seed: int, rate: float, servers: Servers, kept: Kept, say: Say
 ) -> tuple[Measured, Calibration, float]:
     """The run at the fit's rate, the calibration from its steps, and the share of time that did not count."""
-    if (data := kept.get("fit")) is None:
+    if (data := kept.get(f"fit-{rate:g}")) is None:
         programs, times = setup.programs(seed, rate)
         say(f"fit: {len(programs)} programs at {rate:g}/s, fcfs")
         run = measure(servers.get("fcfs"), servers.vocabulary, "fit", programs, times)
@@ -146,7 +151,7 @@ def _fitted(
             raise InvalidRun(f"{setup.name}: {error}") from None
         lost = lost_time(log, fit_rows(log.rows))
         data = {"run": run.as_json(), "calibration": json.loads(found.as_json()), "lost": lost}
-        kept.put("fit", data)
+        kept.put(f"fit-{rate:g}", data)
     return Measured.parse(data["run"]), parse(data["calibration"]), float(data["lost"])
 
 
@@ -161,9 +166,10 @@ def _measured(
             first = repeat % len(setup.schedulers)
             for scheduler in setup.schedulers[first:] + setup.schedulers[:first]:
                 name = f"{scheduler}_{rate}{repeat}"
-                if (data := kept.get(name)) is None:
+                key = f"{name}-{rates[rate]:g}"
+                if (data := kept.get(key)) is None:
                     run = measure(servers.get(scheduler), servers.vocabulary, name, programs, times)
-                    kept.put(name, data := run.as_json())
+                    kept.put(key, data := run.as_json())
                     say(_told(name, run))
                 found[rate, scheduler].append(Measured.parse(data))
     return found

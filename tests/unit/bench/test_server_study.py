@@ -2,17 +2,22 @@
 
 import json
 import math
+from dataclasses import replace
+from random import Random
 
 import pytest
 
 from bench.calibration.steps import StepLog, StepRow
+from bench.drivers.audit import Audit
 from bench.drivers.completions import Response
 from bench.drivers.virtual import drive
+from bench.fidelity import server_study
+from bench.fidelity.part import Options
 from bench.fidelity.parts.d_server import SETUP as D
 from bench.fidelity.parts.e_agents import SETUP as E
 from bench.fidelity.server_calls import Call, Numbers, as_json, from_json, logged, numbers, request_name
 from bench.fidelity.server_compare import Pair, pairs, rows, said
-from bench.fidelity.server_predict import predict, slowed
+from bench.fidelity.server_predict import at_boundaries, predict, slowed
 from bench.fidelity.server_probes import Probed, compare, first_preemptions
 from bench.fidelity.server_runs import Kept, Measured
 from bench.fidelity.server_study import capacity
@@ -22,7 +27,7 @@ from systems.catalog import build_router, build_scheduler, build_table, load_sys
 from systems.engines.sim import SimEngine
 from systems.latency.calibration import Calibration
 from tests.latency_models import LinearLatency
-from vocabulary import EngineConfig
+from vocabulary import EngineConfig, Step
 from workloads.base import ProgramSpec
 from workloads.session import TimedOut
 
@@ -156,6 +161,22 @@ def test_a_slowed_program_waits_before_each_call_but_its_first():
     assert run(slowed(spec, 0.0)).programs[0].t_end == pytest.approx(took[0])
 
 
+def test_who_comes_during_a_step_is_taken_in_at_its_end():
+    steps = [Step(1.0, 0.5, ()), Step(1.5, 0.5, ()), Step(4.0, 1.0, ())]
+    for arrive, seen in (
+        (0.5, 0.5),
+        (1.0, 1.0),
+        (1.25, 1.5),
+        (1.5, 1.5),
+        (1.75, 2.0),
+        (3.0, 3.0),
+        (4.5, 5.0),
+    ):
+        (found,) = at_boundaries([call(arrive=arrive, first=6.0, end=7.0)], steps)
+        assert found.t_arrive == seen
+        assert found.exec_s + found.wait_s == pytest.approx(found.t_end - found.t_arrive)
+
+
 @pytest.mark.parametrize("setup", [D, E])
 def test_the_set_ups_fit_their_engines_and_mean_what_they_say(setup):
     programs, times = setup.programs(1, n=60)
@@ -200,8 +221,6 @@ def test_what_is_kept_is_found_under_the_same_configuration_only(tmp_path):
 
 
 def test_a_measured_run_comes_back(tmp_path):
-    from bench.drivers.audit import Audit
-
     run = Measured(
         [call()],
         {"0..0": "ab"},
@@ -251,3 +270,53 @@ def test_tokens_before_the_first_preemption_come_from_the_step_log(tmp_path):
         steps = path
 
     assert first_preemptions(Server, "displaced") == {0: 2}
+
+
+# The whole study, with a server that is simulated
+
+
+def test_the_study_runs_to_its_page_and_is_not_run_twice(tmp_path, monkeypatch):
+    """Runs come from the simulator under other step times: so much is the error, and nothing else is."""
+    made = []
+    truth = Calibration(
+        "truth", "linear", "tiny-llama", "cpu", coefficients={"step": 5.0, "token": 0.1, "row": 0.2},
+        kv_blocks=1, max_model_len=2048,
+    )  # fmt: skip
+
+    def measured(server, vocabulary, name, programs, times):
+        made.append(name)
+        calls = predict(setup, server, truth, programs, times, 0.01)
+        said = {c.key: c.key for c in calls}
+        steps = {"steps": 100, "step_s": 1.0, "step_units": [100, 1000, 500, 0, 0]}
+        return Measured(calls, said, Audit((0.0, 0.0), (0.0, 0.0), 0.1, 3), 0.01, 2.0, 3.0, **steps)
+
+    def log(server, run):
+        rng, rows, at = Random(1), [], 0.0
+        for _ in range(300):
+            tokens, n = rng.randint(1, 400), rng.randint(1, 16)
+            seconds = 0.005 + 0.0001 * (tokens + n) + 0.0002 * n
+            rows.append(StepRow(at, at + seconds, seconds, (1, tokens + n, n, 10 * n, 5), ("a",)))
+            at += seconds
+        return StepLog({"vllm": "0.0", "kv_blocks": 64, "block_size": 32, "max_model_len": 2048}, rows)
+
+    setup = replace(D.quick(), repeats=2, schedulers=("fcfs", "mlfq", "atlas"))
+    monkeypatch.setattr(server_study, "measure", measured)
+    monkeypatch.setattr(server_study, "steps_of", log)
+    monkeypatch.setattr(server_study, "vllm_python", lambda: "python")
+    monkeypatch.setattr(server_study, "probe", lambda *_: Probed(0.0, 0.0, 1e-6, 2, 40, 384, 0))
+    monkeypatch.setattr(server_study.Servers, "get", lambda _, scheduler: scheduler)
+    options = Options(tmp_path, tmp_path / "work")
+    found = server_study.outcome(setup, options, lambda _: None)
+    assert [bar.met for bar in found.bars] == [True, True, True]
+    assert found.bars[0].got < 0.1
+    assert len(made) == 2 + 2 * 2 * 3
+    assert made[2:8] == ["fcfs_low0", "mlfq_low0", "atlas_low0", "fcfs_high0", "mlfq_high0", "atlas_high0"]
+    assert made[8:11] == ["mlfq_low1", "atlas_low1", "fcfs_low1"]
+    assert found.validations[0].metric == "TPOT"
+    for words in ("| high | atlas |", "separate", "resumed by recompute 1e-06", "0 were not answered"):
+        assert words in found.page
+    again = server_study.outcome(setup, options, lambda _: None)
+    assert len(made) == 14
+    assert again.page == found.page
+    server_study.outcome(setup, replace(options, seed=2), lambda _: None)
+    assert len(made) == 28
