@@ -24,6 +24,7 @@ NO_TABLE_BAND = (0.85, 1.15)
 """Factors on absolute times where nothing was fitted and no other band is recorded (docs/latency.md)."""
 FITTED_ON = ("file", "part", "rows")
 """Keys of a calibration's source that say on what it was fitted."""
+EXACT = "none: each step is compared with the published one"
 _DIGITS = 10  # of a hash, to people
 
 
@@ -32,9 +33,9 @@ def card(made: Mapping[str, Any]) -> Card:
 
     ``engine``: name, kind, replicas, kv_blocks (of each). ``table``: where step times come from,
     ``digest`` (hex) of the numbers, ``smallest_step_ms``. ``calibration``: None, or name, numbers, what it
-    was fitted on. ``error``: ``source`` (calibration, validation or none) and its rows with their words.
-    ``band``: (low, high) factor by which absolute times may be off. ``varied``: parts that this run
-    itself multiplies. ``fallbacks``: options served otherwise than asked.
+    was fitted on. ``error``: ``source`` (calibration, validation, exact or none), ``rows`` in words, also
+    ``short``. ``band``: (low, high) factor by which absolute times may be off. ``varied``: parts that this
+    run itself multiplies. ``fallbacks``: options served otherwise than asked.
     """
     identity = made.get("identity") or {}
     table = made.get("latency_table") or {}
@@ -91,10 +92,16 @@ def _error(origin: Mapping[str, Any], model: str, gpu: str) -> dict[str, Any]:
     """Held-out errors of the calibration; without one, comparisons of (model, GPU) with real engines."""
     fit = origin.get("calibration")
     if fit:
-        rows: list[Any] = [HeldOut(**row) for row in fit.get("held_out", ())]
-        return {"source": "calibration" if rows else "none", "rows": [str(row) for row in rows]}
+        held = [str(HeldOut(**row)) for row in fit.get("held_out", ())]
+        return {"source": "calibration" if held else "none", "rows": held, "short": held}
     rows = list(known(model, gpu))
-    return {"source": "validation" if rows else "none", "rows": [str(row) for row in rows]}
+    return {
+        "source": "validation" if rows else "none",
+        "rows": [str(row) for row in rows],
+        "short": [
+            f"{row.metric} {row.error:.1%} {row.statistic} (n={row.n}, fitted: {row.fitted})" for row in rows
+        ],
+    }
 
 
 def known(model: str, gpu: str) -> Iterator[Validation]:
@@ -136,7 +143,7 @@ def of_schedule(data: Mapping[str, Any]) -> Card:
         "gpu": "",
         "table": {"name": "", "kind": "none: a step's length is given", "digest": ""},
         "calibration": None,
-        "error": {"source": "exact", "rows": ["none: each step is compared with the published one"]},
+        "error": {"source": "exact", "rows": [EXACT], "short": [EXACT]},
         "band": None,
         "varied": {},
         "fallbacks": [],

@@ -15,6 +15,10 @@ Card = Mapping[str, Any]
 
 WIDTH = 96
 """Characters a line of the compact card may take behind its label."""
+TWO_LINES = 2 * WIDTH - 16
+"""What two lines take, with some room lost where a word is carried over."""
+ANY = "bench card RESULT --sensitivity"
+"""The command that computes a sensitivity."""
 NOT_VALIDATED = "not validated end to end on this model and GPU"
 RUN_VERDICT = "one system alone gives none; bench compare BASE NEW --sensitivity says whether one survives"
 
@@ -68,8 +72,8 @@ def _overhead(card: Card) -> str:
     fit = card["calibration"]
     if not card["band"] or (fit and fit["kind"] == "linear"):
         return ""
-    extra = f"{fit['extra_ms']:.3g} ms, fitted" if fit else "none"
-    return f"host time per step on top: {extra}"
+    extra = f"{fit['extra_ms']:.3g} ms per step" if fit else "none"
+    return f"host time fitted on top: {extra}"
 
 
 def calibration(card: Card) -> str:
@@ -94,14 +98,14 @@ def calibration(card: Card) -> str:
     )
 
 
-def errors(card: Card) -> list[str]:
-    """What is known of how far off it is: each number with where it comes from."""
+def errors(card: Card, rows: str = "rows") -> list[str]:
+    """What is known of how far off it is: each number with where it comes from (``rows``), or ``short``."""
     found = card["error"]
     if found["source"] == "calibration":
-        return [f"held out: {row}" for row in found["rows"]]
+        return [f"held out: {row}" for row in found[rows]]
     if found["source"] == "none":
         return ["the calibration has no held-out error" if card["calibration"] else NOT_VALIDATED]
-    told = list(found["rows"])
+    told = list(found[rows])
     if found["source"] == "validation" and card["varied"]:
         told.append("(of the table as it is, not as it is varied here)")
     return told
@@ -125,24 +129,25 @@ def short(
     times.append(f"table {made}, digest {table['digest']}" if table["digest"] else made)
     times += [f"varied: {_varied(card)}"] if card["varied"] else []
     times += [f"FALLBACK {text.partition(' (')[0]}" for text in card["fallbacks"]]
+    told = fitting(spread(sensitivity)) if sensitivity else f"not computed: {command}"
     return [
         ("card", fitting(times)),
         ("calibration", _cut(calibration(card))),
-        ("known error", fitting(errors(card))),
-        ("sensitivity", fitting(spread(sensitivity)) if sensitivity else f"not computed: {command}"),
+        ("known error", fitting(errors(card, "short"), TWO_LINES)),
+        ("sensitivity", told),
         ("verdict", verdict),
     ]
 
 
-def fitting(parts: Sequence[str]) -> str:
+def fitting(parts: Sequence[str], width: int = WIDTH) -> str:
     """As many parts as a line holds, at least one, and how many more there are."""
     for kept in range(len(parts), 1, -1):
         more = len(parts) - kept
         text = "; ".join([*parts[:kept], *([f"{more} more (bench card)"] if more else [])])
-        if len(text) <= WIDTH:
+        if len(text) <= width:
             return text
     more_of = f"; {len(parts) - 1} more (bench card)" if len(parts) > 1 else ""
-    return _cut(parts[0], WIDTH - len(more_of)) + more_of
+    return _cut(parts[0], width - len(more_of)) + more_of
 
 
 def _cut(text: str, width: int = WIDTH) -> str:
@@ -164,5 +169,7 @@ def of_summary(summary: Mapping[str, Any]) -> Table | None:
     """The compact card of a run's page; None for a summary without one."""
     if not summary.get("card"):
         return None
-    command = summary.get("vary") or "bench card RESULT --sensitivity"
+    command = summary.get("vary") or ANY
+    if len(command) > WIDTH - len("not computed: "):
+        command = ANY  # the footer has the result's folder in a line of its own
     return compact(short(summary["card"], summary.get("sensitivity"), command, RUN_VERDICT))

@@ -9,6 +9,8 @@ from systems.latency.validation import Validation
 
 ERROR = HeldOut("TPOT", "mean", 0.043, 90, "fold 2")
 
+NOTHING = {"source": "none", "rows": [], "short": []}
+
 
 def made(tmp_path, **words):
     config = RunConfig(**({"system": "mlfq", "workload": "chatbot", "n": 3, "out": tmp_path} | words))
@@ -57,25 +59,26 @@ def test_a_calibration_brings_its_numbers_and_held_out_errors(tmp_path, monkeypa
     fit = got["calibration"]
     assert (fit["name"], fit["scale"], fit["extra_ms"]) == ("mine", 1.04, 0.6)
     assert fit["fitted_on"] == {"file": "run.csv", "rows": 120}
-    assert got["error"] == {"source": "calibration", "rows": [str(ERROR)]}
+    assert got["error"] == {"source": "calibration", "rows": [str(ERROR)], "short": [str(ERROR)]}
     assert got["band"] == pytest.approx([1 - 0.043, 1 + 0.043])
 
 
 def test_a_calibration_without_held_out_errors_has_none(tmp_path):
-    assert card(calibrated(tmp_path, held_out=()))["error"] == {"source": "none", "rows": []}
+    assert card(calibrated(tmp_path, held_out=()))["error"] == NOTHING
 
 
 def test_without_a_calibration_validations_of_model_and_gpu_count(tmp_path, monkeypatch):
     row = Validation("llama-3.1-70b", "a100", "TPOT", "mean", 0.08, 40, "nothing", "silicon")
     there = {("llama-3.1-70b", "a100"): [row]}
     monkeypatch.setattr(module, "validations", lambda *key: there.get(key, []))
-    assert card(made(tmp_path))["error"] == {"source": "none", "rows": []}
+    assert card(made(tmp_path))["error"] == NOTHING
     for spelling in ("llama-3.1-70b", "llama-3.1-70b:tp4"):
         assert list(known(spelling, "a100")) == [row]
     assert list(known("llama-3.1-70b:tp8", "a100")) == []
     assert list(known("a model of somebody's", "a100")) == []
     got = card(made(tmp_path, model="llama-3.1-70b"))
-    assert got["error"] == {"source": "validation", "rows": [str(row)]}
+    assert got["error"]["rows"] == [str(row)]
+    assert got["error"]["short"] == ["TPOT 8.0% mean (n=40, fitted: nothing)"]
 
 
 def test_fallbacks_are_named_and_older_manifests_have_them_in_the_badge(tmp_path):

@@ -13,8 +13,8 @@ def card(**changes: Any) -> dict[str, Any]:
         "table": {"name": "m/a100", "kind": "measured kernels", "package": "lib", "version": "1.2",
                   "kernels": "vLLM 0.14.0, measured", "exported": "2026-11-29", "digest": "0123456789",
                   "smallest_step_ms": 11.5},
-        "calibration": None, "error": {"source": "none", "rows": []}, "band": [0.85, 1.15], "varied": {},
-        "fallbacks": [],
+        "calibration": None, "error": {"source": "none", "rows": [], "short": []}, "band": [0.85, 1.15],
+        "varied": {}, "fallbacks": [],
     }  # fmt: skip
     return base | changes
 

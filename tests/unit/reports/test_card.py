@@ -10,8 +10,8 @@ LONG = [f"held-out row number {i} of a recording with a long name (n=1000, fold 
 EXTREME = [
     {},
     {"calibration": fit(name="x" * 40, fitted_on={"file": "y" * 200}),
-     "error": {"source": "calibration", "rows": LONG}},
-    {"error": {"source": "validation", "rows": LONG},
+     "error": {"source": "calibration", "rows": LONG, "short": LONG}},
+    {"error": {"source": "validation", "rows": LONG, "short": LONG},
      "varied": {"prefill": 1.15, "decode": 0.85, "PCIe": 2.0},
      "fallbacks": ["preemption swap -> recompute (vLLM V1 has no KV swap)"] * 2, "model": "m" * 30},
     {"band": [0.68, 1.46]},
@@ -25,12 +25,13 @@ def text(renderable, width=110):
 
 
 @pytest.mark.parametrize("changes", EXTREME)
+@pytest.mark.parametrize("out", ["results", "a-folder-of-a-long-name/" * 4])
 @pytest.mark.parametrize("varied", [None, sensitivity()])
-def test_the_card_of_a_run_takes_at_most_six_lines_of_110_columns(changes, varied):
+def test_the_card_of_a_run_takes_at_most_six_lines_of_110_columns(changes, varied, out):
     summary = {
         "card": card(**changes),
         "sensitivity": varied,
-        "vary": "bench card results/0123456789abcdef --sensitivity",
+        "vary": f"bench card {out}/0123456789abcdef --sensitivity",
     }
     lines = text(of_summary(summary)).splitlines()
     assert len(lines) <= 6
@@ -54,7 +55,7 @@ def test_the_whole_card_says_where_step_times_come_from():
     told = dict(rows(card()))
     assert told["engine"] == "sim (simulated: rules); 2 x m<8b> on a100, 27,062 KV blocks each"
     for word in ("measured kernels (lib 1.2, vLLM 0.14.0, measured, exported 2026-11-29)",
-                 "digest 0123456789", "smallest step 11.5 ms", "host time per step on top: no"):  # fmt: skip
+                 "digest 0123456789", "smallest step 11.5 ms", "host time fitted on top: none"):  # fmt: skip
         assert word in told["step times"]
     assert told["fallbacks"] == "none"
     assert dict(rows(card(varied={"prefill": 1.15})))["varied here"] == "prefill x 1.15"
@@ -78,7 +79,7 @@ def test_calibrations_in_words(changes, says):
 def test_errors_say_where_they_come_from():
     assert errors(card()) == [NOT_VALIDATED]
     assert errors(card(calibration=fit())) == ["the calibration has no held-out error"]
-    held = card(calibration=fit(), error={"source": "calibration", "rows": ["TPOT 4 %"]})
+    held = card(calibration=fit(), error={"source": "calibration", "rows": ["TPOT 4 %"], "short": []})
     assert errors(held) == ["held out: TPOT 4 %"]
     seen = {"source": "validation", "rows": ["TPOT 8 % against x"]}
     assert errors(card(error=seen)) == ["TPOT 8 % against x"]
