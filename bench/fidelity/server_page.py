@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.fidelity.server_calls import numbers
-from bench.fidelity.server_setup import BLOCK_SIZE, SHARES
+from bench.fidelity.server_setup import BLOCK_SIZE
 from systems.vllm_host.tiny import TinyLlama
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def page(found: Study) -> str:
 def _setup(found: Study) -> str:
     s, rates, model = found.setup, found.rates, TinyLlama()
     own = "".join(f", {k} {v}" for k, v in s.parameters.items())
-    shares = ", ".join(f"{name} {rates[name]:g}/s ({share:g})" for name, share in SHARES.items())
+    shares = ", ".join(f"{name} {rates[name]:g}/s ({share:g})" for name, share in s.shares.items())
     bounds = ", ".join(f"{bound:g}" for bound in s.bounds)
     return (
         f"vLLM {found.version}'s API server on this machine's CPU serves a random Llama ({model.layers} "
@@ -50,10 +50,11 @@ def _fit(found: Study) -> str:
         f"**Fit**, from the {c.source['steps']} steps of one fcfs run at {found.rates['fit']:g}/s, nothing "
         f"else: ms {terms}. Held out: {errors}. Steps that took over three times the fit (interruptions) "
         f"do not count: {c.source['interrupted_steps']}, {found.lost:.1%} of the time. Way from engine to "
-        f"client and back, in the same run: {found.lag_s * 1e3:.1f} ms, which the simulator puts before "
-        "every call of a program but the first (the way there is that of the quickest tenth, which did not "
-        "wait for a step to end). That rule, and the one about arrivals below, were settled on development "
-        "runs on a busy machine, whose numbers are not here."
+        f"client and back, in the same run: {found.lag_s * 1e3:.1f} ms (the way there is that of the "
+        "quickest tenth, which did not wait for a step to end). The simulator puts between half and one and "
+        f"a half of it before every call, drawn; a prediction is the median of {found.ensemble} such runs. "
+        "The lag's rule, the one about arrivals below and the median were settled on development runs on a "
+        "busy machine, whose numbers are not here, and in simulation."
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Generator, Sequence
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 from bench.drivers.virtual import drive
@@ -17,6 +18,7 @@ from systems.latency.calibration import Calibration
 from systems.latency.catalog import latency_for
 from vocabulary import Step
 from workloads.base import ProgramSpec
+from workloads.keys import key_of
 from workloads.session import (
     CallEffect,
     Cancelled,
@@ -32,10 +34,11 @@ from workloads.session import (
 
 def predict(
     setup: Setup, scheduler: str, calibration: Calibration,
-    programs: Sequence[ProgramSpec], times: Sequence[float], lag_s: float,
+    programs: Sequence[ProgramSpec], times: Sequence[float], lag_s: float, seed: int = 0,
 ) -> list[Call]:  # fmt: skip
     """The calls of a simulated run, as a log of the server would have them. ``lag_s``: what passes between
-    a call's end and the next one's arrival beside tools and people: the way to the client and back."""
+    a call's end and the next one's arrival beside tools and people: the way to the client and back. Each
+    call has its own between half and one and a half of it, drawn by ``seed``."""
     knobs = {f"scheduler.{name}": value for name, value in setup.knobs(scheduler).items()}
     spec = load_system("vllm-opt", scheduler=scheduler, knobs=knobs)
     table, sink = build_table(spec), MemorySink()
@@ -43,7 +46,7 @@ def predict(
     config = replace(setup.engine(), record_steps=True)
     engine = SimEngine(0, config, build_scheduler(spec, table), latency)
     drive(
-        [slowed(program, lag_s) for program in programs],
+        [slowed(program, lag_s, seed) for program in programs],
         times=times,
         engines=[engine],
         router=build_router(spec),
@@ -65,15 +68,26 @@ def at_boundaries(calls: Sequence[Call], steps: Sequence[Step]) -> list[Call]:
     return found
 
 
-def slowed(spec: ProgramSpec, seconds: float) -> ProgramSpec:
-    """The same program, with ``seconds`` before each of its calls but the first."""
-    return replace(spec, start=lambda session: _slowed(spec.start(session), seconds, _Called()))
+def slowed(spec: ProgramSpec, seconds: float, seed: int = 0) -> ProgramSpec:
+    """The same program, with about ``seconds`` before each of its calls; before the first, at most half."""
+    return replace(spec, start=lambda session: _slowed(spec.start(session), _Lags(seconds, seed, spec.key)))
 
 
-class _Called:
-    """Whether a program has made its first call."""
+class _Lags:
+    """Draws lags: the program's own stream, in the order of its calls."""
 
-    yet = False
+    def __init__(self, seconds: float, seed: int, key: int) -> None:
+        self._seconds = seconds
+        self._random = Random(key_of("lag", seed, key))
+        self._first = True
+
+    def next(self) -> float:
+        """Seconds between half and one and a half of the mean; the first, which only shifts an arrival,
+        between 0 and a half."""
+        if self._first:
+            self._first = False
+            return self._seconds * self._random.uniform(0.0, 0.5)
+        return self._seconds * self._random.uniform(0.5, 1.5)
 
 
 class _Passed:
@@ -86,7 +100,7 @@ class _Passed:
         return (yield self._effect)
 
 
-async def _slowed(program: Program, seconds: float, called: _Called) -> Any:
+async def _slowed(program: Program, lags: _Lags) -> Any:
     """Runs ``program`` and hands its effects on; programs inside them are slowed, too."""
     resume: Any = program.send
     value: Any = None
@@ -97,13 +111,11 @@ async def _slowed(program: Program, seconds: float, called: _Called) -> Any:
             return stop.value
         match effect:
             case CallEffect():
-                if called.yet:
-                    await ThinkEffect(seconds)
-                called.yet = True
+                await ThinkEffect(lags.next())
             case JoinEffect():
-                effect.programs = [_slowed(one, seconds, called) for one in effect.programs]
+                effect.programs = [_slowed(one, lags) for one in effect.programs]
             case SpawnEffect() | TimeoutEffect():
-                effect.program = _slowed(effect.program, seconds, called)
+                effect.program = _slowed(effect.program, lags)
         try:
             resume, value = program.send, await _Passed(effect)
         except (TimedOut, Cancelled) as error:

@@ -23,13 +23,16 @@ from bench.fidelity.server_page import page
 from bench.fidelity.server_predict import predict
 from bench.fidelity.server_probes import Probed, probe
 from bench.fidelity.server_runs import Kept, Measured, Servers, measure, steps_of
-from bench.fidelity.server_setup import GPU, MODEL, PREDICTED, SHARES, Setup
+from bench.fidelity.server_setup import GPU, MODEL, PREDICTED, Setup
 from bench.files import write_json
 from systems.engines.vllm_virtual import EngineUnavailable, vllm_python
 from systems.latency.calibration import Calibration, parse
 from systems.latency.validation import Validation
 
 TPOT_BAR = 10.0
+ENSEMBLE = 9
+"""Simulated runs, with other lags, whose median is the prediction: where calls wait, a millisecond decides
+who is preempted, in the server and here."""
 SATURATED = 0.75
 """Share of a pilot's tokens after which its end, where batches shrink, begins."""
 
@@ -37,7 +40,8 @@ SATURATED = 0.75
 @dataclass(frozen=True)
 class Study:
     """All that was found. ``capacity`` and ``rates`` in programs per second; ``lost``: share of the fit
-    run's time in interrupted steps; ``steps``: error of the mean step time by (rate, scheduler)."""
+    run's time in interrupted steps; ``steps``: error of the mean step time by (rate, scheduler);
+    ``simulated``: medians over ``ensemble`` runs."""
 
     setup: Setup
     seed: int
@@ -54,6 +58,7 @@ class Study:
     pairs: Sequence[Pair]
     said: Said
     steps: Mapping[Cell, float]
+    ensemble: int
 
 
 def missing() -> str:
@@ -96,7 +101,7 @@ def study(setup: Setup, options: Options, say: Say) -> Study:
     kept = Kept(folder, {**setup.identity(seed), "python": str(vllm_python())})
     with Servers(setup, folder.resolve(), say) as servers:
         capacity, pilot = _capacity(setup, seed, servers, kept, say)
-        rates = {name: float(f"{share * capacity:.3g}") for name, share in SHARES.items()}
+        rates = {name: float(f"{share * capacity:.3g}") for name, share in setup.shares.items()}
         fit_run, calibration, lost = _fitted(setup, seed, rates["fit"], servers, kept, say)
         measured = _measured(setup, seed, rates, servers, kept, say)
         probed = _probed(setup, servers, kept, say)
@@ -109,6 +114,7 @@ def study(setup: Setup, options: Options, say: Say) -> Study:
         setup, seed, version, capacity, rates, calibration, fit_run.lag_s, lost, measured, simulated, probed,
         rows(plain, simulated), pairs(plain, simulated), said(every),
         {cell: _step_error(calibration, runs) for cell, runs in measured.items()},
+        ENSEMBLE,
     )  # fmt: skip
 
 
@@ -202,8 +208,13 @@ def _simulated(
     for rate in PREDICTED:
         programs, times = setup.programs(seed, rates[rate])
         for scheduler in setup.schedulers:
-            calls = predict(setup, scheduler, calibration, programs, times, lag_s)
-            found[rate, scheduler] = numbers(calls)
+            runs = [
+                numbers(predict(setup, scheduler, calibration, programs, times, lag_s, seed=k))
+                for k in range(ENSEMBLE)
+            ]
+            found[rate, scheduler] = Numbers._make(
+                float(np.median(column)) for column in zip(*runs, strict=True)
+            )
     return found
 
 
@@ -231,6 +242,7 @@ def _plain(found: Study) -> dict[str, Any]:
         "calibration": json.loads(found.calibration.as_json()),
         "lag_s": found.lag_s,
         "lost_share": found.lost,
+        "ensemble": found.ensemble,
         "measured": measured,
         "simulated": {f"{r} {s}": n._asdict() for (r, s), n in found.simulated.items()},
         "rows": [row._asdict() for row in found.rows],

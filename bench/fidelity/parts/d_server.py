@@ -15,6 +15,7 @@ SETUP = Setup(
     max_num_seqs=16,
     pilot=120,
     horizon=12.0,
+    shares={"low": 0.4, "fit": 0.8, "high": 1.15},
 )
 """Conversations of one call: prompts of 81 and replies of 73 tokens in the mean, with the chatbot's long
 tails. KV for every call; slots are what runs short."""

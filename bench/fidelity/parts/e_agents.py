@@ -11,13 +11,14 @@ SETUP = Setup(
     workload="mixed",
     parameters={"max_context": "2048", "mcts.iterations": "2", "mcts.tool_s": "0.05"},
     token_scale=0.125,
-    kv_blocks=144,
-    max_num_seqs=16,
+    kv_blocks=96,
+    max_num_seqs=8,
     pilot=30,
-    horizon=12.0,
+    horizon=18.0,
+    shares={"low": 0.5, "fit": 0.8, "high": 1.25},
 )
 """Conversations, tool users and tree searches (two iterations, searches of 50 ms) in equal shares: 15 calls
-a program in the mean. KV of 4 608 tokens for 16 calls of 420 tokens in the mean, 2 048 at most."""
+a program in the mean. KV of 3 072 tokens for 8 calls of 420 tokens in the mean, 2 048 at most."""
 
 
 class Agents:

@@ -144,12 +144,13 @@ async def agent(s):
         await s.call(new=1, output=1)
 
 
-def test_a_slowed_program_waits_before_each_call_but_its_first():
+def test_a_slowed_program_waits_before_each_call():
     spec = ProgramSpec(0, "agent", 1, agent)
-    plain, slow = run(spec), run(slowed(spec, 0.25))
-    assert slow.programs[0].think_s == pytest.approx(
-        5 * 0.25
-    )  # the branches wait at the same time, the sum counts
+    plain, slow, other = run(spec), run(slowed(spec, 0.25)), run(slowed(spec, 0.25, seed=1))
+    # eight lags: the first up to a half, the three branches' at the same time (the sum counts all)
+    assert 7 * 0.125 < slow.programs[0].think_s < 7 * 0.375 + 0.125
+    assert slow.programs[0].think_s != other.programs[0].think_s
+    assert slow.programs[0].think_s == run(slowed(spec, 0.25)).programs[0].think_s
     assert slow.programs[0].tool_s == plain.programs[0].tool_s == 0.5
     done = [
         sorted((c.call.thread, c.call.index, c.output_tokens) for c in s.calls if not c.aborted)
@@ -157,7 +158,7 @@ def test_a_slowed_program_waits_before_each_call_but_its_first():
     ]
     assert done[0] == done[1]
     took = [s.programs[0].t_end for s in (plain, slow)]
-    assert took[1] - took[0] == pytest.approx(3 * 0.25, rel=0.02)
+    assert 3 * 0.125 < took[1] - took[0] < 4 * 0.375
     assert run(slowed(spec, 0.0)).programs[0].t_end == pytest.approx(took[0])
 
 
@@ -308,7 +309,7 @@ def test_the_study_runs_to_its_page_and_is_not_run_twice(tmp_path, monkeypatch):
     options = Options(tmp_path, tmp_path / "work")
     found = server_study.outcome(setup, options, lambda _: None)
     assert [bar.met for bar in found.bars] == [True, True, True]
-    assert found.bars[0].got < 0.1
+    assert found.bars[0].got < 3.0
     assert len(made) == 2 + 2 * 2 * 3
     assert made[2:8] == ["fcfs_low0", "mlfq_low0", "atlas_low0", "fcfs_high0", "mlfq_high0", "atlas_high0"]
     assert made[8:11] == ["mlfq_low1", "atlas_low1", "fcfs_low1"]
