@@ -85,8 +85,19 @@ def _apart(subject: Requests | Loops, final: Fit) -> tuple[list[Errors], list[Er
     return with_fit, errors(subject.simulate(1.0, 0.0, rest), measured, 1)
 
 
+def by_size(subject: Loops, found: Fitted) -> dict[int, list[Errors]]:
+    """Held-out errors of the points of each size of the model, by GPUs per engine."""
+    usable = np.asarray(subject.usable)
+    sizes = np.array([subject.points.points[i].tp for i in usable])
+    return {
+        tp: errors(found.simulated[sizes == tp], subject.measured[usable][sizes == tp], subject.block)
+        for tp in sorted(subject.latencies)
+        if (sizes == tp).any()
+    }
+
+
 def calibrations(subject: Requests | Loops, found: Fitted, name: str, command: str) -> list[Calibration]:
-    """A calibration for each size of the model, all with the same two numbers."""
+    """A calibration for each size of the model, all with the same two numbers, each with its own errors."""
     source = {
         "format": subject.facts.format,
         "recording": subject.facts.path.name,
@@ -97,6 +108,7 @@ def calibrations(subject: Requests | Loops, found: Fitted, name: str, command: s
         "command": command,
     }
     sizes = len(subject.latencies) > 1
+    held = by_size(subject, found) if isinstance(subject, Loops) else {}
     return [
         Calibration(
             f"{name}-tp{tp}" if sizes else name,
@@ -105,7 +117,7 @@ def calibrations(subject: Requests | Loops, found: Fitted, name: str, command: s
             latency.gpu,
             found.final.scale,
             found.final.extra_ms,
-            held_out=held_out(found.held, found.where),
+            held_out=held_out(held.get(tp, found.held), found.where),
             source=source | {"table": latency.digest},
         )
         for tp, latency in sorted(subject.latencies.items())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.calibration.calibrate import Fitted, calibrate
+from bench.calibration.calibrate import Fitted, by_size, calibrate
 from bench.calibration.errors import Errors, errors
 from bench.calibration.readers.operating_points import READER
 from bench.calibration.recordings import Points
@@ -50,12 +50,14 @@ class Silicon:
         found = calibrate(loops, 0.0)
         say("other lengths, fixed lengths")
         others = {} if options.quick else _others(loops, points)
+        sizes = by_size(loops, found)
         held = {(e.metric, s): getattr(e, s).value for e in found.held for s in ("mean", "median")}
         return Outcome(
             [Bar(f"{m}, held out, {s} size", 100 * held[m, s], most) for m, s, most in BARS],
             _page(found, loops, others),
             found.as_json()
             | {"protocol": points.protocol, "rows": _rows(found, loops)}
+            | {"by_size": {str(tp): [one.as_json() for one in rows] for tp, rows in sizes.items()}}
             | {"other": {words: [one.as_json() for one in rows] for words, rows in others.items()}},
             {
                 "points sha256": str(points.facts.source["sha256"])[:12],
@@ -63,10 +65,9 @@ class Silicon:
                 "folds": "row number mod 3",
             },
             [
-                Validation(spelled(m), GPU, metric, words, round(held[metric, s], 5), n, FITTED, AGAINST)
-                for m in loops.latencies.values()
-                for metric, s, _ in BARS
-                for words, n in ((f"{s} error, held out", len(loops.usable)),)
+                _validation(spelled(loops.latencies[tp]), rows, metric, statistic)
+                for tp, rows in sizes.items()
+                for metric, statistic, _ in BARS
             ],
         )
 
@@ -147,7 +148,7 @@ def _page(found: Fitted, loops: Loops, others: dict[str, list[Errors]]) -> str:
         "|---|---:|---:|---:|---:|---:|---:|---:|",
         _errors_row("nothing fitted", found.raw),
         _errors_row("held out", found.held),
-        *(_errors_row(f"held out, {tp} GPUs", rows) for tp, rows in _by_tp(found, loops).items()),
+        *(_errors_row(f"held out, {tp} GPUs", rows) for tp, rows in by_size(loops, found).items()),
         _errors_row("saturated, nothing fitted", found.apart_raw),
         _errors_row("saturated, with the pair", found.apart),
         *(_errors_row(f"nothing fitted, {words}", rows) for words, rows in others.items()),
@@ -185,22 +186,19 @@ _LOSS = """
 It minimises the soft L1 (knee 10 %) of the log errors of TTFT and TPOT together. The rows of one residue
 modulo 3 are held out at a time; the three fits are {fits}.
 """
-_LEFT = """
+_LEFT = """\
 Mean sizes with 95 % (bootstrap over rows). What is left depends on the number of GPUs: kernel tables are
 the lower, the more GPUs share a step, since launches and all-reduces take time on the host that no kernel
 table has, and one pair for all sizes misses part of that. The client's own time (HTTP, tokenizing) is in
 the measured TTFT and not in ours. With all prompts and replies of one length a loop stays in step and its
-requests prefill together: TTFT is then two to four times what was measured, so what a client draws matters
+requests prefill together: TTFT is then more than twice what was measured, so what a client draws matters
 more than the table."""
 
 
-def _by_tp(found: Fitted, loops: Loops) -> dict[int, list[Errors]]:
-    usable = np.asarray(loops.usable)
-    sizes = np.array([loops.points.points[i].tp for i in usable])
-    return {
-        tp: errors(found.simulated[sizes == tp], loops.measured[usable][sizes == tp], 1)
-        for tp in sorted(loops.latencies)
-    }
+def _validation(model: str, rows: Sequence[Errors], metric: str, statistic: str) -> Validation:
+    (one,) = (e for e in rows if e.metric == metric)
+    error = round(float(getattr(one, statistic).value), 5)
+    return Validation(model, GPU, metric, f"{statistic} error, held out", error, one.n, FITTED, AGAINST)
 
 
 def _fits(found: Fitted) -> str:
