@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench.drivers.virtual import drive
 from bench.records import MemorySink
 from benchmarks.paged_engine.check import Verdict, check, compare
-from benchmarks.paged_engine.engine import Execution, PagedEngine, Timed
+from benchmarks.paged_engine.engine import Execution, PagedEngine, Served, Timed
 from benchmarks.paged_engine.model import SHAPES, Llama
 from benchmarks.step_fit import Fitted, coefficients, nonnegative, seconds, separated
 from systems.catalog import build_router, build_scheduler, build_table, load_system
@@ -65,7 +65,7 @@ class Bench:
         self.programs = {k: options.programs or n // (1 + options.quick) for k, n in programs.items()}
         dtype = torch.bfloat16 if options.device == "cuda" else torch.float32
         self.model = Llama(SHAPES[name], self.config.kv_blocks, 1, options.device, dtype)
-        self.repeat, self.last = options.repeat, Execution(self.model)
+        self.repeat, self.done = options.repeat, list[Served]()
         self.capacity: dict[str, float] = {}
 
     def specs(self, workload: str, seed: int) -> Sequence[ProgramSpec]:
@@ -91,12 +91,13 @@ class Bench:
 
     def steps(self, seed: int, load: float) -> list[Timed]:
         """The steps of one measured run of each workload, fcfs."""
-        found = []
+        found: list[Timed] = []
+        self.done.clear()
         for workload in self.programs:
             execution = Execution(self.model, self.repeat)
             self.run(workload, seed, load, "fcfs", execution)
             found += execution.log
-            self.last = execution
+            self.done += execution.done.values()
             self.capacity.setdefault(workload, self.programs[workload] / sum(seconds(execution.log)))
         return found
 
@@ -224,7 +225,7 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace, until: float) -> dict[str, Any]:
-    """Everything, within about the time to ``until``; what the JSON file holds."""
+    """Everything, in about the time to ``until`` (``time.monotonic``); what the JSON file holds."""
     cuda = options.device == "cuda"
     device = torch.cuda.get_device_name() if cuda else platform.machine()
     name = options.model or ("llama-3.1-8b" if cuda else "small")
@@ -240,7 +241,8 @@ def measure(options: argparse.Namespace, until: float) -> dict[str, Any]:
     checked = checks(bench, options.device)
     bench.shrink((until - time.monotonic()) / need)
     models = bench.models(fitted, gpu if name == "llama-3.1-8b" and cuda else "")
-    about = {"command": sys.argv, "device": device, "gpu": gpu, "measured on": options.device, "model": name,
+    words = {key: value for key, value in vars(options).items() if not isinstance(value, Path)}
+    about = {"options": words, "device": device, "gpu": gpu, "measured on": options.device, "model": name,
              "torch": torch.__version__, "config": asdict(bench.config), "token_scale": bench.scale,
              "programs": bench.programs, "capacity": bench.capacity, "checked": checked,
              "fit steps": len(fitted), "linear": coefficients(fitted)}  # fmt: skip
@@ -254,12 +256,12 @@ def checks(bench: Bench, device: str) -> list[dict[str, Any]]:
     except AssertionError as error:
         found = [Verdict(str(error), 0, 0, wrong=1)]
     own = Verdict("the model measured", 0, 0)
-    calls = sorted(bench.last.done.values(), key=lambda served: len(served.tokens))[-AUDITED:]
+    calls = sorted(bench.done, key=lambda served: len(served.tokens))[-AUDITED:]
     compare(bench.model, calls, own, 1e-3 if device == "cpu" else 0.25)  # bfloat16 has 8 bits
     for name, rows in (("tiny", found), ("measured", [own])):
         tokens, wrong = sum(row.tokens for row in rows), sum(row.wrong for row in rows)
         bad = [row.name for row in rows if row.wrong]
-        print(f"CHECK of the {name} model: {tokens} tokens, {wrong} wrong {bad or ''}, "
+        print(f"CHECK of the {name} model: {tokens} tokens, {wrong} wrong{bad or ''}, "
               f"log-probabilities within {max(row.delta for row in rows):.1e}", flush=True)  # fmt: skip
     return [asdict(verdict) for verdict in (*found, own)]
 
@@ -274,7 +276,7 @@ def calibration(result: dict[str, Any]) -> Calibration:
     return Calibration(
         f"paged-{model}-{gpu}", "linear", model, gpu, coefficients=result["linear"], held_out=tuple(held_out),
         kv_blocks=config["kv_blocks"], max_model_len=config["max_model_len"],
-        source={key: result[key] for key in ("command", "device", "measured on", "torch", "fit steps")},
+        source={key: result[key] for key in ("options", "device", "measured on", "torch", "fit steps")},
     )  # fmt: skip
 
 
