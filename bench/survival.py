@@ -8,9 +8,9 @@ from typing import Any
 
 from bench.cards import COMPARISON, keep
 from bench.compare import compare
-from bench.comparing import Cell, Group
+from bench.comparing import Cell, Group, spans
 from bench.errors import BenchError
-from bench.sensitivity import Run, Side, Variation, cells_of, variations
+from bench.sensitivity import Run, Side, Variation, cells_of, others, variations
 from bench.verdicts import EXPLORATORY, INCONCLUSIVE, Question
 
 YES, NO, NONE = "yes", "no", "n/a"
@@ -36,6 +36,8 @@ class Pair:
             if isinstance(cells, str):
                 return f"could not be run: {cells}"
             of = dict(zip(side.configs, cells, strict=True)) if cells else _of_seeds(side)
+            if other := others(_of_seeds(side), of):
+                return f"n/a: other programs fit (seed {spans(other)})"
             groups.append(Group(side.group.id, side.group.where, of))
         try:
             return compare(groups[0], groups[1], self.question)

@@ -75,3 +75,14 @@ def test_a_side_that_cannot_be_varied_is_said(base, new, monkeypatch):
     assert lasting["rows"][0]["why"] == "could not be run: no room"
     assert (lasting["overall"]["survives"], lasting["tested"]) == ("n/a", 0)
     assert lasting["failed"] == ["prefill x 0.85"]
+
+
+def test_varied_cells_of_other_programs_do_not_count(base, new, monkeypatch):
+    question = Question(gates=(LATENCY,))
+    found = compare(base, new, question)
+    monkeypatch.setattr(module, "variations", lambda: VARIED[:1])
+    swapped = [*base.cells.values()]
+    monkeypatch.setattr(module, "cells_of", lambda _: swapped[1:] + swapped[:1])
+    lasting = survival(base, new, found, question, lambda configs: [None for _ in configs])
+    assert lasting["rows"][0]["why"] == "n/a: other programs fit (seed 1-8)"
+    assert (lasting["tested"], lasting["failed"]) == (0, [])
