@@ -96,6 +96,12 @@ def by_size(subject: Loops, found: Fitted) -> dict[int, list[Errors]]:
     }
 
 
+def names(subject: Requests | Loops, name: str) -> dict[int, str]:
+    """Names of the calibrations, by GPUs per engine: ``name`` itself where there is one size."""
+    sizes = sorted(subject.latencies)
+    return {tp: f"{name}-tp{tp}" if len(sizes) > 1 else name for tp in sizes}
+
+
 def calibrations(subject: Requests | Loops, found: Fitted, name: str, command: str) -> list[Calibration]:
     """A calibration for each size of the model, all with the same two numbers, each with its own errors."""
     source = {
@@ -107,11 +113,11 @@ def calibrations(subject: Requests | Loops, found: Fitted, name: str, command: s
         **subject.facts.source,
         "command": command,
     }
-    sizes = len(subject.latencies) > 1
+    called = names(subject, name)
     held = by_size(subject, found) if isinstance(subject, Loops) else {}
     return [
         Calibration(
-            f"{name}-tp{tp}" if sizes else name,
+            called[tp],
             "scaled",
             spelled(latency),
             latency.gpu,

@@ -62,13 +62,15 @@ def calibrate(
         _plan(subject, part, as_json)
         return
     from bench.calibration.calibrate import calibrate as run
-    from bench.calibration.calibrate import calibrations
+    from bench.calibration.calibrate import calibrations, names
 
+    latency = next(iter(subject.latencies.values()))
+    name = name or f"{latency.model}-{latency.gpu}"
+    files = _files(out, list(names(subject, name).values()), force)
     with progress("fitting: simulations") as bar:
         found = run(subject, part, bar)
-    latency = next(iter(subject.latencies.values()))
-    made = calibrations(subject, found, name or f"{latency.model}-{latency.gpu}", command)
-    written = _write(made, out, force)
+    made = calibrations(subject, found, name, command)
+    written = _write(made, files)
     if as_json:
         emit_json(_json(subject, found, made, written))
         return
@@ -106,10 +108,12 @@ def _of_steps(
         if dry_run:
             typer.echo(f"{path}: a log of {rows} engine steps; would fit on the first {cut}")
             return
-        made = fit_steps(path, name=name or f"{model}-{gpu}", model=model, gpu=gpu, part=slice(cut))
+        name = name or f"{model}-{gpu}"
+        files = _files(out, [name], force)
+        made = fit_steps(path, name=name, model=model, gpu=gpu, part=slice(cut))
     except ValueError as error:
         raise UsageError(str(error)) from None
-    written = _write([made], out, force)
+    written = _write([made], files)
     if as_json:
         emit_json({"calibrations": [_plain(made)], "written": written})
         return
@@ -117,23 +121,30 @@ def _of_steps(
     _told(written)
 
 
-def _write(made: list[Calibration], out: Path | None, force: bool) -> list[str]:
-    """Write each; several go into a folder. Raises UsageError for a file that is there."""
-    from bench.errors import MissingError, UsageError
-    from bench.files import write_atomic
+def _files(out: Path | None, names: list[str], force: bool) -> list[Path]:
+    """Where calibrations of these names go; several go into a folder. Raises UsageError for what is there."""
+    from bench.errors import UsageError
 
     if out is None:
         return []
-    if len(made) > 1 and out.suffix == ".json":
+    if len(names) > 1 and out.suffix == ".json":
         raise UsageError(
-            f"--out: {len(made)} calibrations (one per size of the model) go into a folder, not {out}"
+            f"--out: {len(names)} calibrations (one per size of the model) go into a folder, not {out}"
         )
-    files = [out if out.suffix == ".json" else out / f"{one.name}.json" for one in made]
+    files = [out if out.suffix == ".json" else out / f"{name}.json" for name in names]
     for file in files:
         if file.exists() and not force:
             raise UsageError(f"{file} exists: --force replaces it")
+    return files
+
+
+def _write(made: list[Calibration], files: list[Path]) -> list[str]:
+    """Write each to its file, if there are files."""
+    from bench.errors import MissingError
+    from bench.files import write_atomic
+
     try:
-        for file, one in zip(files, made, strict=True):
+        for file, one in zip(files, made, strict=False):
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(file, one.as_json())
     except OSError as error:
@@ -152,7 +163,7 @@ def _plan(subject: Requests | Loops, part: float, as_json: bool) -> None:
         "format": subject.facts.format,
         "rows": len(subject.measured),
         "saturated": len(subject.measured) - len(subject.usable),
-        "latency": [latency.name for latency in subject.latencies.values()],
+        "latency": ", ".join(latency.name for latency in subject.latencies.values()),
         "fit": f"{FOLDS} folds, row number mod {FOLDS}" if loops else f"first {part:.0%} by arrival",
         "fitted_and_held_out": [[len(a), len(b)] for a, b in splits],
     }
@@ -160,7 +171,8 @@ def _plan(subject: Requests | Loops, part: float, as_json: bool) -> None:
         emit_json(facts)
         return
     for key, value in facts.items():
-        typer.echo(f"{key.replace('_', ' '):20} {value}")
+        text = ", ".join(f"{a} and {b}" for a, b in value) if isinstance(value, list) else value
+        typer.echo(f"{key.replace('_', ' '):20} {text}")
 
 
 def _json(
