@@ -137,7 +137,7 @@ class Servers:
         return self._servers[scheduler]
 
     def _start(self) -> None:
-        self._stack.enter_context(_on_cores(cores()[1]))
+        own = cores()[1]  # before this process takes its place: the servers' cores are told from the same
         model = write(self.folder / "model")
         names = self.setup.schedulers
         self.say(f"{len(names)} vLLM servers start ({', '.join(names)})")
@@ -147,6 +147,8 @@ class Servers:
             server.begin()
         for server in found.values():
             server.ready()
+        self._stack.enter_context(_on_cores(own))
+        for server in found.values():
             asyncio.run(_warm(server, self.setup, TokenIds(self.vocabulary, "warm-up")))
         self._servers = found
         self.version = str(read_steps(found[names[0]].steps).head.get("vllm", ""))

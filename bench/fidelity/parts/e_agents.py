@@ -15,7 +15,7 @@ SETUP = Setup(
     max_num_seqs=8,
     pilot=30,
     horizon=18.0,
-    shares={"low": 0.5, "fit": 0.8, "high": 1.25},
+    shares={"low": 0.5, "fit": 0.8, "high": 1.4},
 )
 """Conversations, tool users and tree searches (two iterations, searches of 50 ms) in equal shares: 15 calls
 a program in the mean. KV of 3 072 tokens for 8 calls of 420 tokens in the mean, 2 048 at most."""

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from dataclasses import replace
 from random import Random
 
@@ -11,7 +12,7 @@ from bench.calibration.steps import StepLog, StepRow
 from bench.drivers.audit import Audit
 from bench.drivers.completions import Response
 from bench.drivers.virtual import drive
-from bench.fidelity import server_study
+from bench.fidelity import server_runs, server_study
 from bench.fidelity.part import Options
 from bench.fidelity.parts.d_server import SETUP as D
 from bench.fidelity.parts.e_agents import SETUP as E
@@ -321,3 +322,36 @@ def test_the_study_runs_to_its_page_and_is_not_run_twice(tmp_path, monkeypatch):
     assert again.page == found.page
     server_study.outcome(setup, replace(options, seed=2), lambda _: None)
     assert len(made) == 28
+
+
+def test_the_servers_get_their_cores_before_the_client_takes_its_own(tmp_path, monkeypatch):
+    """Whoever is pinned first decides what the next one sees: both must be told from the free machine."""
+    seen = []
+
+    class Server:
+        def __init__(self, options, folder):
+            self.options, self.steps = options, folder / "steps.jsonl"
+
+        def begin(self):
+            seen.append((self.options.model_cores, self.options.other_cores, os.sched_getaffinity(0)))
+            self.steps.parent.mkdir(parents=True)
+            self.steps.write_text('{"kv_blocks": 1, "block_size": 32, "max_model_len": 9, "vllm": "0"}\n')
+
+        def ready(self):
+            assert os.sched_getaffinity(0) == before
+
+        def stop(self):
+            seen.append("stopped")
+
+    async def warm(server, setup, ids):
+        seen.append(os.sched_getaffinity(0))
+
+    before = os.sched_getaffinity(0)
+    monkeypatch.setattr(server_runs, "VllmServer", Server)
+    monkeypatch.setattr(server_runs, "_warm", warm)
+    first, others = server_runs.cores()
+    with server_runs.Servers(D.quick(), tmp_path, lambda _: None) as servers:
+        servers.get("atlas")
+    own = set(others) or before
+    assert seen == [(first, others, before)] * 2 + [own] * 2 + ["stopped"] * 2
+    assert os.sched_getaffinity(0) == before
