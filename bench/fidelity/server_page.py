@@ -73,7 +73,7 @@ def _rows(found: Study) -> str:
             f"{row.error['tpot']:.1%} | {row.measured['ttft']:.3f} | {row.simulated['ttft']:.3f} | "
             f"{row.error['ttft']:.1%} | {row.measured['program']:.2f} | {row.simulated['program']:.2f} | "
             f"{row.error['program']:.1%} | {np.median([run.preempted for run in runs]):.0f} of "
-            f"{runs[0].calls} | {found.simulated[cell].preempted} | {found.steps[cell]:+.1%} |"
+            f"{runs[0].calls} | {found.simulated[cell].preempted:.0f} | {found.steps[cell]:+.1%} |"
         )
     legend = (
         "TPOT: mean over calls of at least two tokens of (end - first token) / (tokens - 1); TTFT from "

@@ -26,7 +26,7 @@ class Server:
 
     name = "d-server"
     title = "d. A real vLLM server, single calls"
-    cost = "vLLM's environment, two quiet cores; about 9 minutes"
+    cost = "vLLM's environment, two quiet cores; about 7 minutes"
 
     def missing(self, options: Options) -> str:  # noqa: ARG002
         """Whether vLLM is there."""

@@ -26,7 +26,7 @@ class Agents:
 
     name = "e-agents"
     title = "e. A real vLLM server, conversations and agents"
-    cost = "vLLM's environment, two quiet cores; about 11 minutes"
+    cost = "vLLM's environment, two quiet cores; about 9 minutes"
 
     def missing(self, options: Options) -> str:  # noqa: ARG002
         """Whether vLLM is there."""
