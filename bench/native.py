@@ -9,15 +9,14 @@ looks for builds there instead.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
-from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+
+# Every command imports this first: what only a build needs is imported where there is one.
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("systems", "bench")
@@ -28,7 +27,7 @@ DIRECTIVES = {"language_level": 3, "annotation_typing": False, "binding": True, 
 """Types come from the .pxd files alone: an ``int`` of the sources may be longer than a machine's."""
 
 
-class _Finder(MetaPathFinder):
+class _Finder:
     """Finds compiled modules before the path does."""
 
     def __init__(self, modules: Mapping[str, Path]) -> None:
@@ -42,7 +41,11 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         """The compiled module of that name; None for every other."""
         file = self.modules.get(fullname)
-        return None if file is None else spec_from_file_location(fullname, file)
+        if file is None:
+            return None
+        from importlib.util import spec_from_file_location
+
+        return spec_from_file_location(fullname, file)
 
 
 def activate() -> bool:
@@ -74,6 +77,8 @@ def sources() -> list[tuple[Path, Path]]:
 
 def digest() -> str:
     """16 hex digits over what a build is made of, and the interpreter it is for."""
+    import hashlib
+
     found = hashlib.sha256(f"{sys.implementation.cache_tag} {FLAGS} {DIRECTIVES}".encode())
     for source in (path for pair in sources() for path in pair):
         found.update(str(source.relative_to(ROOT)).encode() + b"\0" + source.read_bytes() + b"\0")
