@@ -8,7 +8,7 @@ of service, a due time), so a host does nothing between two of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from vocabulary import (
     Body,
@@ -83,6 +83,32 @@ class Router(Protocol):
 
     def route(self, call: Call, engines: Sequence[EngineView], now: float) -> int:
         """Return the id of a live engine. Raises LookupError if none is alive."""
+
+
+class Kept(NamedTuple):
+    """KV that is kept for a thread of a program while it is away: ``tokens`` until ``until`` (s)."""
+
+    program: int
+    thread: str
+    tokens: int
+    until: float
+    priority: int = 0
+
+
+@runtime_checkable
+class Retention(Protocol):
+    """What becomes of a program's KV while it is away. Asked when a call ends, never in between."""
+
+    name: str
+
+    def idle(self, program: int, tokens: int, tool: str, now: float) -> float:
+        """A call ended with ``tokens`` in the cache and ``tool`` is next ("" if unknown).
+
+        Until when (s) they are kept; INF is possible, ``now`` or earlier leaves them to the cache's order.
+        """
+
+    def victims(self, candidates: Sequence[Kept], now: float) -> Sequence[Kept]:
+        """In which order kept KV is given up where a call lacks blocks."""
 
 
 class LatencyModel(Protocol):

@@ -6,7 +6,7 @@
 
 vLLM has no stable scheduler API: this is run against 0.28, 0.31 and 0.32, and
 overrides ``__init__``, ``add_request``, ``schedule``, ``update_from_output``,
-``shutdown``, ``_preempt_request`` and ``_free_request`` only.
+``reset_prefix_cache``, ``shutdown``, ``_preempt_request`` and ``_free_request`` only.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 from vllm import __version__ as vllm_version
@@ -26,12 +27,15 @@ from vllm.v1.request import Request, RequestStatus
 
 from systems.protocols import Scheduler
 from systems.vllm_host.accounts import Account, Scheduled
-from systems.vllm_host.callers import Callers
+from systems.vllm_host.callers import Callers, seconds_of
+from systems.vllm_host.control import Channel
+from systems.vllm_host.desk import Desk
+from systems.vllm_host.keeper import Keeper
 from systems.vllm_host.ledger import InFlight, Ledger
 from systems.vllm_host.options import HostOptions
 from systems.vllm_host.plan import HoldPlan, Plan, growth
 from systems.vllm_host.queues import Queues
-from systems.vllm_host.step_log import StepLog
+from systems.vllm_host.step_log import StepLog, head_of
 from vocabulary import Call, Decision, Finished, Snapshot, on_grid
 
 __all__ = ["InFlight", "PolicyAsyncScheduler", "PolicyMixin", "PolicyScheduler", "Scheduled"]
@@ -83,9 +87,15 @@ class PolicyMixin:
         self._displacing = False
         self._last_end = 0.0
         self._log = self.options.open_log()
-        self._unlogged: list[str] = []  # preempted in passes that scheduled nothing
-        self._steps = StepLog(self.options.steps, self._head(clock)) if self.options.steps else None
+        self._steps: StepLog | None = None
+        if self.options.steps is not None:
+            self._steps = StepLog(self.options.steps, head_of(self, vllm_version, real=clock is None))
         self._whole = whole_batches or self._steps is not None
+        self.keeper: Keeper | None = self._build_keeper() if self.options.keeps else None
+        self._channel: Channel | None = None
+        if self.options.control is not None:
+            self.desk = Desk(self._callers, self.keeper, self.now, self._program_over)
+            self._channel = Channel(self.options.control)
 
     # Calls in and out
 
@@ -113,12 +123,16 @@ class PolicyMixin:
         self._decide(now, account, "arrive", slot.key)
 
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+        account = self.accounts.pop(request.request_id, None)
+        aborted = request.status in (RequestStatus.FINISHED_ABORTED, RequestStatus.FINISHED_ERROR)
+        if self.keeper is not None and account is not None and not aborted and not account.one_shot:
+            extra = getattr(request.sampling_params, "extra_args", None) or {}
+            retain_s = seconds_of(extra, "retain_s") or 0.0
+            self.keeper.over(account.call, request, str(extra.get("tool", "")), retain_s)
         result = super()._free_request(request, *args, **kwargs)
         self.held.pop(request.request_id, None)
-        account = self.accounts.pop(request.request_id, None)
         if account is not None:
             self._ledger.exit(request.request_id, account)
-            aborted = request.status in (RequestStatus.FINISHED_ABORTED, RequestStatus.FINISHED_ERROR)
             self._close(request, account, aborted)
         return result
 
@@ -128,17 +142,26 @@ class PolicyMixin:
         usage = account.close(request.num_output_tokens, aborted, now)
         self._decide(now, account, "abort" if aborted else "finish", usage.served)
         (self.carried.abort if aborted else self.carried.finish)(call, usage, now)
-        if account.one_shot:
-            self.carried.end(call.program, now)
+        if account.one_shot or self._callers.left(call.program):
+            self._program_over(call.program)
         self.on_close(account)
         if self._log is not None:
             self._log.write(json.dumps(account.as_dict(request.request_id)) + "\n")
+
+    def _program_over(self, program: int) -> None:
+        self.carried.end(program, self.now())
+        if self.keeper is not None:
+            self.keeper.end(program)
 
     # A step
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """One boundary: promotions, displacement, then vLLM's own step over the visible calls."""
         now = self.now()
+        if self._channel is not None:
+            self._channel.serve(self.desk.handle)
+        if self.keeper is not None:
+            self.keeper.expire()
         self._preempted = []
         self._promote(now)
         if self.held:
@@ -166,7 +189,7 @@ class PolicyMixin:
         if step.computes:
             self._expire(step, now)
         if self._steps is not None:
-            self._log_step(self._steps, step, now)
+            self._steps.step(step, now, idle=not self.requests)
         return outputs
 
     def _begun(self, output: SchedulerOutput, now: float) -> InFlight:
@@ -192,6 +215,8 @@ class PolicyMixin:
         if not account.in_batch:
             account.admit(computed, now)
             self._started(account, computed, now)
+            if self.keeper is not None:
+                self.keeper.admitted(account.call, request, computed)
         admission = account.admissions if account.fresh else 0
         return Scheduled(request, account, computed, tokens, not request.is_prefill_chunk, admission)
 
@@ -226,32 +251,7 @@ class PolicyMixin:
             if request in queued:
                 self.queues.add(request)
 
-    # The step log
-
-    def _head(self, clock: Clock | None) -> dict[str, object]:
-        """Whose steps these are; ``origin_wall``: Unix time of 0 s, null on a virtual clock."""
-        return {
-            "origin_wall": time.time() - self.now() if clock is None else None,
-            "vllm": vllm_version,
-            "engine": self.options.engine,
-            "scheduler": self.options.scheduler,
-            "knobs": dict(self.options.knobs),
-            "preemption": self.options.preemption,
-            "max_num_seqs": self.max_num_running_reqs,
-            "max_num_batched_tokens": self.max_num_scheduled_tokens,
-            "max_model_len": self.max_model_len,
-            "kv_blocks": self.kv_cache_manager.block_pool.num_gpu_blocks - 1,
-            "block_size": self.block_size,
-        }
-
-    def _log_step(self, log: StepLog, step: InFlight, end: float) -> None:
-        self._unlogged += step.preempted_ids
-        if step.computes:
-            parts = [(p.request.request_id, p.computed, p.tokens, int(p.emits)) for p in step.batch]
-            log.step(step.start, end, step.load, parts, self._unlogged)
-            self._unlogged.clear()
-        if not self.requests:  # idle: the next step may be hours away
-            log.flush()
+    # The end
 
     def shutdown(self, *args: Any, **kwargs: Any) -> None:
         """vLLM ends the scheduler: complete the logs."""
@@ -260,6 +260,20 @@ class PolicyMixin:
             self._steps.close()
         if self._log is not None:
             self._log.close()
+        if self._channel is not None:
+            self._channel.close()
+
+    # Retention
+
+    def _build_keeper(self) -> Keeper:
+        policy, remember = self.options.build_retention(), self.options.control is not None
+        return Keeper(self.kv_cache_manager, self.now, lambda r: self.blocks_needed(r)[0], policy, remember)
+
+    def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> Any:
+        """vLLM's, which cannot while a block is in use: let go what is kept."""
+        if self.keeper is not None:
+            self.keeper.clear()
+        return super().reset_prefix_cache(*args, **kwargs)
 
     # Leaving the batch
 
@@ -311,8 +325,9 @@ class PolicyMixin:
     # What a plan asks
 
     def free_blocks(self) -> int:
-        """Blocks nobody uses, cached ones included."""
-        return self.kv_cache_manager.block_pool.get_num_free_blocks()
+        """Blocks nobody uses: cached ones included, and those that are only kept."""
+        kept = self.keeper.reclaimable() if self.keeper is not None else 0
+        return self.kv_cache_manager.block_pool.get_num_free_blocks() + kept
 
     def worst(self) -> Request | None:
         """The running call that is displaced first."""
@@ -335,7 +350,8 @@ class PolicyMixin:
     def blocks_needed(self, request: Request) -> tuple[int, int]:
         """(free blocks that admitting it whole takes, tokens the prefix cache has of it)."""
         blocks, hit_tokens, *_ = self.kv_cache_manager.get_computed_blocks(request)
-        in_use = sum(block.ref_cnt > 0 for block in blocks.blocks[0])
+        used = self.keeper.held_by_calls if self.keeper is not None else attrgetter("ref_cnt")
+        in_use = sum(1 for block in blocks.blocks[0] if used(block))
         return -(-request.num_tokens // self.block_size) - in_use, hit_tokens
 
     def growth(self, request: Request, tokens: int) -> int:

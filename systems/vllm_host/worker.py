@@ -23,6 +23,7 @@ from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import get_hash_fn_by_name
 from vllm.v1.core.kv_cache_metrics import KVCacheMetricsCollector
 from vllm.v1.core.kv_cache_utils import KVCacheBlock, get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import ModelRunnerOutput
@@ -278,10 +279,11 @@ def build_scheduler(
 ) -> Any:
     """A ``cls``, vLLM's scheduler or a subclass, for ``config`` and a model of one full-attention layer.
 
-    vLLM keeps one of its blocks to itself, which ``kv_blocks`` does not count.
+    vLLM keeps one of its blocks to itself, which ``kv_blocks`` does not count. ``async_scheduling`` is set
+    for an AsyncScheduler.
     """
     blocks = config.kv_blocks + 1
-    vllm_config = _vllm_config(config, order, additional or {})
+    vllm_config = _vllm_config(config, order, additional or {}, issubclass(cls, AsyncScheduler))
     vllm_config.cache_config.num_gpu_blocks = blocks
     spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=64, dtype=torch.float32)
     kv_config = KVCacheConfig(
@@ -290,7 +292,9 @@ def build_scheduler(
     return cls(vllm_config, kv_config, StructuredOutputManager(vllm_config), BLOCK, **host)
 
 
-def _vllm_config(config: EngineConfig, order: str, additional: dict[str, Any]) -> VllmConfig:
+def _vllm_config(
+    config: EngineConfig, order: str, additional: dict[str, Any], asynchronous: bool
+) -> VllmConfig:
     with tempfile.TemporaryDirectory() as folder:
         model = {**_MODEL, "max_position_embeddings": config.max_model_len}
         Path(folder, "config.json").write_text(json.dumps(model))
@@ -310,7 +314,7 @@ def _vllm_config(config: EngineConfig, order: str, additional: dict[str, Any]) -
                 policy=order,
                 enable_chunked_prefill=True,
                 is_encoder_decoder=False,
-                async_scheduling=False,
+                async_scheduling=asynchronous,
             ),
             parallel_config=ParallelConfig(),
             device_config=DeviceConfig("cpu"),
