@@ -89,10 +89,11 @@ def _rows(found: Study) -> str:
 def _client(found: Study) -> str:
     runs = [run for several in found.measured.values() for run in several]
     verdicts = [run.audit.verdict for run in runs]
+    late = sum(run.late for run in runs)
     lag = max(run.audit.send_lag[1] for run in runs)
     return (
         f"The client's audit: {verdicts.count('ok')} of {len(runs)} runs ok, {verdicts.count('suspect')} "
-        f"suspect; worst p99 send lag {lag * 1e3:.1f} ms."
+        f"suspect; worst p99 send lag {lag * 1e3:.1f} ms; {late} runs whose client was late were made again."
     )
 
 

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from workloads.base import ProgramSpec
 
 SALT = "fidelity"
 """Of the token ids: every run says the same, and ``cache_salt`` keeps their caches apart."""
+ATTEMPTS = 3
 EARLY = 0.1
 """Quantile of the ways from client to engine: those that met the engine between steps, or almost."""
 _DECIDING = (
@@ -50,7 +51,8 @@ class Measured:
     """One run. ``said``: hash of each call's reply; ``lag_s``: from a call's end in the engine to its client,
     and from a client to the engine (seconds); ``latency_s``: mean over programs, from the
     scheduled arrival, as the client saw it; ``steps`` of the engine took ``step_s`` seconds together and
-    had ``step_units`` of each term in them (``bench.calibration.steps``)."""
+    had ``step_units`` of each term in them (``bench.calibration.steps``). ``name``: in the server's logs;
+    ``late``: how many runs before this one were not counted, since the client was late."""
 
     calls: list[Call]
     said: dict[str, str]
@@ -61,6 +63,8 @@ class Measured:
     steps: int
     step_s: float
     step_units: list[int]
+    name: str = ""
+    late: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """Plain data; ``parse`` reads it."""
@@ -72,8 +76,15 @@ class Measured:
         audit = data["audit"]
         lags = [tuple(audit[name]) for name in ("send_lag", "loop_lag")]
         own = Audit(lags[0], lags[1], audit["cpu"], audit["most_open"])
-        fields = {k: data[k] for k in ("said", "lag_s", "latency_s", "took", "steps", "step_s", "step_units")}
+        fields = {
+            k: data[k]
+            for k in ("said", "lag_s", "latency_s", "took", "steps", "step_s", "step_units", "name", "late")
+        }
         return cls(calls=from_json(data["calls"]), audit=own, **fields)
+
+
+class LateClient(InvalidRun):
+    """The load was not the one asked for: something else kept the client's core."""
 
 
 class Kept:
@@ -189,11 +200,28 @@ async def _warm(server: VllmServer, setup: Setup, ids: TokenIds) -> None:
 def measure(
     server: VllmServer, vocabulary: int, name: str, programs: Sequence[ProgramSpec], times: Sequence[float]
 ) -> Measured:
-    """One run. Raises MissingError if the server dies, InvalidRun if a call fails or the client is late."""
+    """One run; one with a client that was late is made again, at most ``ATTEMPTS`` times in all.
+
+    Raises MissingError if the server dies, InvalidRun if a call fails or the client is late each time.
+    """
+    late = 0
+    while True:
+        own = f"{name}again{late}" if late else name
+        try:
+            return replace(_measure(server, vocabulary, own, programs, times), name=own, late=late)
+        except LateClient:
+            late += 1
+            if late == ATTEMPTS:
+                raise
+
+
+def _measure(
+    server: VllmServer, vocabulary: int, name: str, programs: Sequence[ProgramSpec], times: Sequence[float]
+) -> Measured:
     with explained():
         live = asyncio.run(_drive(server, TokenIds(vocabulary, SALT), name, programs, times))
     if live.audit.verdict == "invalid":
-        raise InvalidRun(f"run {name}: the client could not keep up: {live.audit}")
+        raise LateClient(f"run {name}: the client could not keep up: {live.audit}")
     calls = logged(server.calls, name)
     if len(calls) != len(live.calls):
         raise InvalidRun(f"run {name}: {len(live.calls)} calls were made, {server.calls} has {len(calls)}")

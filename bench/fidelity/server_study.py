@@ -127,7 +127,7 @@ def _capacity(setup: Setup, seed: int, servers: Servers, kept: Kept, say: Say) -
         programs, times = setup.programs(seed, n=setup.pilot)
         say(f"pilot: {len(programs)} programs at once")
         run = measure(servers.get("fcfs"), servers.vocabulary, "pilot", programs, times)
-        log = steps_of(servers.get("fcfs"), "pilot")
+        log = steps_of(servers.get("fcfs"), run.name)
         data = {"run": run.as_json(), "capacity": capacity(log, len(programs))}
         kept.put("pilot", data)
     say(f"capacity {data['capacity']:.3g} programs/s")
@@ -149,7 +149,7 @@ def _fitted(
         programs, times = setup.programs(seed, rate)
         say(f"fit: {len(programs)} programs at {rate:g}/s, fcfs")
         run = measure(servers.get("fcfs"), servers.vocabulary, "fit", programs, times)
-        log = steps_of(servers.get("fcfs"), "fit")
+        log = steps_of(servers.get("fcfs"), run.name)
         source = {"run": f"{setup.name}, {rate:g} programs/s, fcfs", "seed": seed, "steps": len(log.rows)}
         try:
             found = fit_log(log, name=setup.name, model=MODEL, gpu=GPU, source=source)
@@ -230,7 +230,8 @@ def _plain(found: Study) -> dict[str, Any]:
     measured = {
         f"{rate} {scheduler}": [
             {**numbers(run.calls)._asdict(), "audit": asdict(run.audit), "client_latency_s": run.latency_s,
-             "lag_s": run.lag_s, "took_s": run.took, "steps": run.steps, "step_s": run.step_s}
+             "lag_s": run.lag_s, "took_s": run.took, "late": run.late, "steps": run.steps,
+             "step_s": run.step_s}
             for run in runs
         ]
         for (rate, scheduler), runs in found.measured.items()

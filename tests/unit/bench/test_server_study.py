@@ -355,3 +355,22 @@ def test_the_servers_get_their_cores_before_the_client_takes_its_own(tmp_path, m
     own = set(others) or before
     assert seen == [(first, others, before)] * 2 + [own] * 2 + ["stopped"] * 2
     assert os.sched_getaffinity(0) == before
+
+
+def test_a_run_with_a_late_client_is_made_again_and_counted(monkeypatch):
+    names, late = [], 2
+
+    def once(server, vocabulary, name, programs, times):
+        names.append(name)
+        if len(names) <= late:
+            raise server_runs.LateClient(name)
+        return Measured([call()], {}, Audit((0.0, 0.0), (0.0, 0.0), 0.1, 3), 0.01, 2.0, 3.0, 7, 0.5, [7])
+
+    monkeypatch.setattr(server_runs, "_measure", once)
+    found = server_runs.measure(None, 9, "low0", [], [])
+    assert (found.name, found.late) == ("low0again2", 2)
+    assert names == ["low0", "low0again1", "low0again2"]
+    names.clear()
+    late = 3
+    with pytest.raises(server_runs.LateClient):
+        server_runs.measure(None, 9, "low0", [], [])
