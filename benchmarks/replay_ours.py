@@ -13,7 +13,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from benchmarks.loads import Load, read
 from systems.catalog import build_router, build_scheduler, build_table, load_system
 from systems.engines.sim import SimEngine
 from systems.latency import load_table
-from systems.protocols import LatencyModel
+from systems.protocols import Engine, LatencyModel
 from vocabulary import INF, EngineConfig, Finished
 
 
@@ -56,11 +56,13 @@ def latency_of(asked: dict[str, Any]) -> LatencyModel:
     return load_table("llama-3.1-8b", "a100")
 
 
-def replay(load: Load, asked: dict[str, Any], sink: MemorySink | EventLog) -> tuple[RunEnd, float, float]:
-    """The end of the run; wall and CPU seconds it took."""
+def replay(
+    load: Load, asked: dict[str, Any], sink: MemorySink | EventLog, make: Callable[..., Engine] = SimEngine
+) -> tuple[RunEnd, float, float]:
+    """The end of the run on the engine that ``make`` makes; wall and CPU seconds it took."""
     spec = load_system("vllm-opt", scheduler=asked["scheduler"])
     table = build_table(spec)
-    engine = SimEngine(0, EngineConfig(**asked["engine"]), build_scheduler(spec, table), latency_of(asked))
+    engine = make(0, EngineConfig(**asked["engine"]), build_scheduler(spec, table), latency_of(asked))
     left = load.output_tokens()
     gc.collect()
     start, cpu = time.perf_counter(), time.process_time()

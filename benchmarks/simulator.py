@@ -47,12 +47,14 @@ SAME_MS = 1e-6
 Found = dict[str, Any]
 
 
-def dynamo(python: Path, trace: Path, own_times: bool, detail: bool = False) -> Found:
+def dynamo(
+    python: Path, trace: Path, own_times: bool, detail: bool = False, limits: dict[str, int] = LIMITS
+) -> Found:
     """One replay by Dynamo."""
     fixed = {"type": "fixed", "prefill_ms": STEP_S * 1e3, "decode_ms": STEP_S * 1e3}
     engine = {
-        "backend": "vllm", "block_size": 16, "num_gpu_blocks": LIMITS["kv_blocks"],
-        "max_num_seqs": LIMITS["max_num_seqs"], "max_num_batched_tokens": LIMITS["max_num_batched_tokens"],
+        "backend": "vllm", "block_size": 16, "num_gpu_blocks": limits["kv_blocks"],
+        "max_num_seqs": limits["max_num_seqs"], "max_num_batched_tokens": limits["max_num_batched_tokens"],
         "timing_model": {"type": "polynomial"} if own_times else fixed,
     }  # fmt: skip
     return _child([str(python), "replay_dynamo.py", str(trace)], {"engine": engine, "detail": detail})
