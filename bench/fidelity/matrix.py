@@ -68,12 +68,15 @@ def cells(results: Sequence[Result]) -> list[Cell]:
 
 
 def scenarios(first: int, each: int) -> list[Scenario]:
-    """``each`` scenarios of every family; seeds go on from ``first``, limits take turns."""
+    """``each`` scenarios of every family; seeds go on from ``first``, limits take turns.
+
+    Of one each, all are small: they are the faster ones.
+    """
     made = []
     for number, family in enumerate(FAMILIES):
         for i in range(each):
             seed = first + number * each + i
-            made.append(scenario(family, seed, large=(number + i) % 2 == 0))
+            made.append(scenario(family, seed, large=each > 1 and (number + i) % 2 == 0))
     return made
 
 
