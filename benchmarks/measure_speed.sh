@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All figures of README.md's "Speed" on a quiet machine: measure_speed.sh [FOLDER], default build/speed. About 6 minutes.
+# All figures of README.md's "Speed" on a quiet machine: measure_speed.sh [FOLDER], default build/speed. 6 to 7 minutes.
 # Builds what is missing (Dynamo's environment, a compiled simulator) inside FOLDER only.
 # DYNAMO and CYTHON name Pythons that have ai-dynamo-runtime and Cython already. TRACE: a Mooncake trace.
 set -euo pipefail
