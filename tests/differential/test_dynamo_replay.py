@@ -25,7 +25,7 @@ from workloads.arrivals import poisson
 
 PYTHON = Path(os.environ.get("BENCH_DYNAMO_PYTHON", ROOT / ".venv-dynamo/bin/python"))
 pytestmark = [
-    pytest.mark.live,
+    pytest.mark.slow,
     pytest.mark.skipif(not PYTHON.exists(), reason="needs NVIDIA Dynamo (make dynamo)"),
 ]
 GENERATED = (0, -1)
