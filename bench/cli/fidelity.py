@@ -37,12 +37,15 @@ def fidelity(
     """
     from bench.errors import Exit, MissingError, UsageError
     from bench.fidelity.part import Options
-    from bench.fidelity.suite import choose, keep, rebuild, run
+    from bench.fidelity.suite import DOC, choose, keep, rebuild, run, writable
 
     if page:
         if names:
             raise UsageError(f"--page runs nothing: leave {' '.join(names)} away")
+        if not writable():
+            raise MissingError("there are no records here: docs/fidelity/ is part of a checkout")
         rebuild()
+        typer.echo(f"wrote docs/{DOC.name}")
         return
     options, found, missing = Options(data, out / "fidelity", seed, quick), [], []
     for part in choose(names or []):
@@ -54,7 +57,7 @@ def fidelity(
             typer.echo(f"left out: {error}", err=True)
             continue
         found.append(one)
-        if write and not quick:
+        if write and not quick and writable():
             keep(one)
     _show(found, as_json)
     if not all(bar["met"] for one in found for bar in one["bars"]):

@@ -32,6 +32,11 @@ def parts() -> dict[str, Part]:
     return dict(sorted(named.items()))
 
 
+def writable() -> bool:
+    """Whether there is a docs/fidelity.md to write: in a checkout, not in an installed copy."""
+    return KEPT.is_dir()
+
+
 def choose(names: Sequence[str]) -> list[Part]:
     """Parts by name or by first letter; all of them if none is named. Raises UsageError."""
     there = parts()

@@ -32,6 +32,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("readme")
     for room in ("workloads", "systems", "bench", "reports"):
         shutil.copytree(ROOT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "docs" / "fidelity", folder / "docs" / "fidelity")
     for name in ("vocabulary.py", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
     for name, block in PASTED.items():
