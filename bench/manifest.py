@@ -52,13 +52,18 @@ def command_line(words: Sequence[str]) -> str:
     return shlex.join(redact(words))
 
 
-def git_state(folder: Path | None = None) -> dict[str, Any]:
-    """Commit and dirty flag of the code that runs; empty when it is no checkout."""
+def git_state(folder: Path | None = None, written: Sequence[str] = ()) -> dict[str, Any]:
+    """Commit and dirty flag of the code that runs; empty when it is no checkout.
+
+    ``written``: paths from the checkout's root that the program itself writes, which make nothing dirty.
+    """
     where = folder or Path(__file__).parent
     commit = _git(where, "rev-parse", "HEAD")
     if commit is None:
         return {}
-    return {"commit": commit, "dirty": bool(_git(where, "status", "--porcelain", "--untracked-files=no"))}
+    paths = [":(top)", *(f":(top,exclude){path}" for path in written)]
+    changed = _git(where, "status", "--porcelain", "--untracked-files=no", "--", *paths)
+    return {"commit": commit, "dirty": bool(changed)}
 
 
 def _git(folder: Path, *words: str) -> str | None:

@@ -57,4 +57,5 @@ def _made(record: Mapping[str, Any]) -> str:
     commit = str(record["git"].get("commit", "unknown"))[:10]
     dirty = " with uncommitted changes" if record["git"].get("dirty") else ""
     facts = "; ".join(f"{name} {value}" for name, value in record["facts"].items())
-    return f"*Commit {commit}{dirty}, {record['hardware']['cpu']}; {facts}.*"
+    code = f", code {record['code']}" if "code" in record else ""
+    return f"*Commit {commit}{dirty}{code}, {record['hardware']['cpu']}; {facts}.*"

@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from bench.code import code_digest
 from bench.errors import MissingError, UsageError, unknown
 from bench.fidelity import parts as folder
 from bench.fidelity.page import page
@@ -23,6 +24,7 @@ from systems.latency.validation import write as write_validations
 ROOT = Path(__file__).resolve().parents[2]
 DOC = ROOT / "docs" / "fidelity.md"
 KEPT = ROOT / "docs" / "fidelity"
+WRITTEN = [str(path.relative_to(ROOT)) for path in (DOC, KEPT, VALIDATIONS)]
 
 
 def parts() -> dict[str, Part]:
@@ -69,7 +71,8 @@ def record(part: Part, outcome: Outcome, options: Options, seconds: float) -> di
             "numbers": dict(outcome.numbers),
             "facts": dict(outcome.facts) | {"seed": options.seed, "seconds": round(seconds, 1)},
             "validations": [asdict(row) for row in outcome.validations],
-            "git": git_state(),
+            "code": code_digest(),
+            "git": git_state(written=WRITTEN),
             "versions": versions(),
             "hardware": hardware(),
         }

@@ -53,7 +53,8 @@ class Schedules:
         counted = {
             "seeds per scheduler": len(found.ours) // len(found.played),
             "scenarios": len(found.ours) + len(found.stock),
-            "steps compared": _steps(found),
+            "steps compared": sum(result.exercise["steps"] for result in (*found.ours, *found.stock)),
+            "steps of two engines": sum(compared.steps for compared in found.apart),
         }
         return Outcome(_bars(found), page(found), _numbers(found), facts | counted)
 
@@ -83,11 +84,6 @@ def _apart(hosts: Hosts, seed: int, say: Say) -> list[Compared]:
         found.append(compare(case, range(seed, seed + APART), hosts.maker()))
         say(f"{ENGINES} engines, {case.scheduler}: {found[-1].differ} of {APART} scenarios differ")
     return found
-
-
-def _steps(found: Found) -> int:
-    results = (*found.ours, *found.stock)
-    return sum(r.exercise["steps"] for r in results) + sum(c.steps for c in found.apart)
 
 
 def _bars(found: Found) -> list[Bar]:
