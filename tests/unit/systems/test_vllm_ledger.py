@@ -21,7 +21,10 @@ class Eager(Ledger):
 
 
 def play(kind, unit, seed):
-    """Calls enter, decode, skip steps, leave and come back; quanta expire. (rows, service since the slot, expiries by step)."""
+    """Calls enter, decode, skip steps, leave and come back; quanta expire.
+
+    Returns (rows, service since the slot, expiries by step).
+    """
     rng, ledger = Random(seed), kind(unit)
     accounts = {
         str(seq): Account(Finished(Call(seq, seq, "", 0, 9), 0, 0.0), slot(rng, unit), ledger)
