@@ -6,12 +6,11 @@ validation are those known when the card is made (``bench fidelity`` writes them
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from systems.latency.calibration import HeldOut
-from systems.latency.facts import UnknownTable, model_and_tp
-from systems.latency.validation import Validation, validations
+from systems.latency.calibration import HeldOut, band_of
+from systems.latency.validation import NOTHING, Validation, validations
 
 Card = dict[str, Any]
 
@@ -20,8 +19,6 @@ KINDS = {
     "reference": "simulated: vLLM V1's rules on a virtual clock, one step at a time",
     "vllm-virtual": "vLLM's own scheduler on a virtual clock, step times simulated",
 }
-NO_TABLE_BAND = (0.85, 1.15)
-"""Factors on absolute times where nothing was fitted and no other band is recorded (docs/latency.md)."""
 FITTED_ON = ("file", "part", "rows")
 """Keys of a calibration's source that say on what it was fitted."""
 EXACT = "none: each step is compared with the published one"
@@ -84,17 +81,18 @@ def _calibration(origin: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _band(origin: Mapping[str, Any]) -> Sequence[float]:
-    errors = [row["error"] for row in (origin.get("calibration") or {}).get("held_out", ())]
-    return (max(0.0, 1.0 - max(errors)), 1.0 + max(errors)) if errors else NO_TABLE_BAND
+    """Where no band is recorded: by the held-out errors; +-15 % if there are none (docs/latency.md)."""
+    return band_of([HeldOut(**row) for row in (origin.get("calibration") or {}).get("held_out", ())])
 
 
 def _error(origin: Mapping[str, Any], model: str, gpu: str) -> dict[str, Any]:
-    """Held-out errors of the calibration; without one, comparisons of (model, GPU) with real engines."""
+    """Held-out errors of the calibration; without one, comparisons of (model, GPU) with real engines
+    in which nothing was fitted either."""
     fit = origin.get("calibration")
     if fit:
         held = [str(HeldOut(**row)) for row in fit.get("held_out", ())]
         return {"source": "calibration" if held else "none", "rows": held, "short": held}
-    rows = list(known(model, gpu))
+    rows = raw(model, gpu)
     return {
         "source": "validation" if rows else "none",
         "rows": [str(row) for row in rows],
@@ -104,16 +102,9 @@ def _error(origin: Mapping[str, Any], model: str, gpu: str) -> dict[str, Any]:
     }
 
 
-def known(model: str, gpu: str) -> Iterator[Validation]:
-    """Validations of a model under any of its spellings: ``:tp4`` may be said or be the default."""
-    names = [model]
-    try:
-        facts, tp = model_and_tp(model)
-        names += [f"{facts.name}:tp{tp}", *([facts.name] if tp == facts.tp else [])]
-    except (UnknownTable, ValueError):
-        pass  # a model of a linear calibration: only by its own name
-    for name in dict.fromkeys(names):
-        yield from validations(name, gpu)
+def raw(model: str, gpu: str) -> list[Validation]:
+    """Validations of a model as it is: errors of fitted numbers say nothing of those without the fit."""
+    return [row for row in validations(model, gpu) if row.fitted == NOTHING]
 
 
 def _varied(origin: Mapping[str, Any], transfer: Mapping[str, Any] | None) -> dict[str, float]:

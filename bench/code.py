@@ -17,7 +17,7 @@ _DECIDING = (
     "bench/metrics.py", "bench/stats.py", "bench/summary.py", "bench/offline.py", "bench/traps.py",
 )  # fmt: skip
 _KINDS = {".py", ".toml", ".json"}
-_SHOWN = {"validations.json"}
+_SHOWN = {"systems/latency/validations.json"}
 """What ``bench fidelity`` writes: it is shown beside results and decides none."""
 
 
@@ -35,4 +35,4 @@ def _files() -> list[Path]:
     for name in _DECIDING:
         path = _ROOT / name
         found += [path] if path.is_file() else [p for p in path.rglob("*") if p.suffix in _KINDS]
-    return [path for path in found if path.name not in _SHOWN]
+    return [path for path in found if path.relative_to(_ROOT).as_posix() not in _SHOWN]

@@ -85,12 +85,13 @@ def _apart(subject: Requests | Loops, final: Fit) -> tuple[list[Errors], list[Er
     return with_fit, errors(subject.simulate(1.0, 0.0, rest), measured, 1)
 
 
-def by_size(subject: Loops, found: Fitted) -> dict[int, list[Errors]]:
-    """Held-out errors of the points of each size of the model, by GPUs per engine."""
+def by_size(subject: Loops, found: Fitted, *, raw: bool = False) -> dict[int, list[Errors]]:
+    """Held-out errors of each size of the model, by GPUs per engine; ``raw``: with nothing fitted."""
+    times = found.bare if raw else found.simulated
     usable = np.asarray(subject.usable)
     sizes = np.array([subject.points.points[i].tp for i in usable])
     return {
-        tp: errors(found.simulated[sizes == tp], subject.measured[usable][sizes == tp], subject.block)
+        tp: errors(times[sizes == tp], subject.measured[usable][sizes == tp], subject.block)
         for tp in sorted(subject.latencies)
         if (sizes == tp).any()
     }

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from systems.latency.calibration import HeldOut
+from systems.latency.calibration import BAND, HeldOut
 
 Array = NDArray[np.float64]
 
@@ -28,6 +28,10 @@ class Spread:
     low: float
     high: float
 
+    def percent(self) -> tuple[float, float]:
+        """The interval in percent."""
+        return 100 * self.low, 100 * self.high
+
     def __str__(self) -> str:
         return f"{self.value:.2%} ({self.low:.2%} .. {self.high:.2%})"
 
@@ -36,7 +40,8 @@ class Spread:
 class Errors:
     """Relative errors of one metric over ``n`` rows, simulated against measured.
 
-    ``mean`` and ``median`` are of their sizes; ``of_means`` compares the two means, with its sign.
+    ``mean``, ``median``, ``p90`` and ``largest`` are of their sizes; ``of_means`` compares the two
+    means, with its sign.
     """
 
     metric: str
@@ -45,6 +50,7 @@ class Errors:
     median: Spread
     of_means: Spread
     largest: float
+    p90: float
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -82,6 +88,7 @@ def _of(metric: str, simulated: Array, measured: Array, block: int, seed: int) -
         spread(lambda rows: np.median(off[rows], axis=1)),
         spread(lambda rows: simulated[rows].mean(axis=1) / measured[rows].mean(axis=1) - 1.0),
         float(off.max()),
+        float(np.quantile(off, 0.9)),
     )
 
 
@@ -95,9 +102,10 @@ def _draws(n: int, block: int, seed: int) -> NDArray[np.int64]:
 
 
 def held_out(found: list[Errors], where: str) -> tuple[HeldOut, ...]:
-    """What a calibration says of itself: mean size, and for TTFT, whose tail is long, the median."""
-    return tuple(
-        HeldOut(one.metric, name, round(float(getattr(one, name).value), 5), one.n, where)
-        for one in found
-        for name in (("median",) if one.metric == "TTFT" else ("mean",))
-    )
+    """What a calibration says of itself: mean size, for TTFT, whose tail is long, the median; and the p90."""
+    kept = []
+    for one in found:
+        name, size = ("median", one.median) if one.metric == "TTFT" else ("mean", one.mean)
+        for statistic, error in ((name, size.value), (BAND, one.p90)):
+            kept.append(HeldOut(one.metric, statistic, round(float(error), 5), one.n, where))
+    return tuple(kept)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from systems.latency.calibration import TERMS, Calibration, HeldOut
+from systems.latency.calibration import BAND, TERMS, Calibration, HeldOut
 from vocabulary import BLOCK
 
 Array = NDArray[np.float64]
@@ -162,15 +162,16 @@ def _arrays(rows: Iterable[StepRow]) -> tuple[Array, Array]:
     return units, np.array([row.seconds for row in listed], dtype=np.float64)
 
 
-def step_errors(fit: StepFit, rows: Iterable[StepRow], where: str) -> tuple[HeldOut, HeldOut]:
-    """Errors on steps, interrupted ones included: the median size, and that of the mean (of all time)."""
+def step_errors(fit: StepFit, rows: Iterable[StepRow], where: str) -> tuple[HeldOut, ...]:
+    """Errors on steps, interrupted ones included: median and p90 of sizes, and the mean's (of all time)."""
     units, seconds = _arrays(rows)
     predicted = fit.seconds(units)
-    median = float(np.median(np.abs(predicted / seconds - 1.0)))
+    off = np.abs(predicted / seconds - 1.0)
     means = abs(float(predicted.sum() / seconds.sum()) - 1.0)
     n = len(seconds)
     return (
-        HeldOut("step", "median", median, n, where),
+        HeldOut("step", "median", float(np.median(off)), n, where),
+        HeldOut("step", BAND, float(np.quantile(off, 0.9)), n, where),
         HeldOut("step", "error of means", means, n, where),
     )
 

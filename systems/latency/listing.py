@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from systems.latency.calibration import calibrations, load_calibration
+from systems.latency.calibration import Calibration, calibrations, load_calibration
 from systems.latency.catalog import gpus, load_table, models, tables
-from systems.latency.facts import GpuFacts, ModelFacts, UnknownTable, gpu_facts, kv_blocks, model_and_tp
+from systems.latency.facts import GpuFacts, ModelFacts, gpu_facts, kv_blocks, model_and_tp, same_model
 from systems.latency.model import band
 from systems.latency.roofline import roofline_uncertainty
-from systems.latency.validation import Validation, every
+from systems.latency.validation import NOTHING, Validation, validations
 
 Pair = tuple[str, str]
 """(model as listed, GPU)."""
@@ -19,7 +19,7 @@ Pair = tuple[str, str]
 
 def model_rows() -> list[dict[str, str]]:
     """A row per model and size: GPUs with measured kernels, those with a roofline, and what was validated."""
-    known = _validated()
+    known = _known()
     served = list(_served())
     rows = []
     for name in sorted({model for model, _, _ in served}):
@@ -39,7 +39,7 @@ def model_rows() -> list[dict[str, str]]:
 
 def gpu_rows() -> list[dict[str, str]]:
     """A row per GPU: models with measured kernels on it, those with a roofline, and what was validated."""
-    known = _validated()
+    known = _known()
     rows = []
     for name in gpus():
         found = [(model, measured) for model, gpu, measured in _served() if gpu == name]
@@ -111,31 +111,25 @@ def _by_words(checked: Iterable[tuple[str, str]], rest: str = "") -> str:
     return "; ".join([*named, f"the others: {rest}"] if rest in grouped else named)
 
 
-def _validated() -> defaultdict[Pair, str]:
-    """What is known of each model and GPU, in a few words, shipped calibrations included; "" if nothing."""
-    found = defaultdict(list)
-    for (model, gpu, n, fitted, _), rows in groupby(every(), _comparison):
-        found[_listed(model), gpu].append(_short(list(rows), n, fitted))
-    for name in calibrations():
-        fit = load_calibration(name)
-        found[_listed(fit.model), fit.gpu].append(f"calibration {name}")
-    return defaultdict(str, {pair: "; ".join(words) for pair, words in found.items()})
+def _known() -> dict[Pair, str]:
+    """``_validated`` of all that is served."""
+    fits = [load_calibration(name) for name in calibrations()]
+    return {(model, gpu): _validated(model, gpu, fits) for model, gpu, _ in _served()}
 
 
-def _comparison(row: Validation) -> tuple[str, str, int, str, str]:
-    return row.model, row.gpu, row.n, row.fitted, row.against
+def _validated(model: str, gpu: str, shipped: Sequence[Calibration]) -> str:
+    """What is known of a model and GPU, in a few words, shipped calibrations included; "" if nothing."""
+    rows = validations(model, gpu)
+    words = [_short(list(same), n, fitted) for (n, fitted, _), same in groupby(rows, _comparison)]
+    fits = (fit for fit in shipped if fit.gpu == gpu and same_model(fit.model, model))
+    return "; ".join([*words, *(f"calibration {fit.name}" for fit in fits)])
+
+
+def _comparison(row: Validation) -> tuple[int, str, str]:
+    return row.n, row.fitted, row.against
 
 
 def _short(rows: Sequence[Validation], n: int, fitted: str) -> str:
     """ "E2E 0.9%, TTFT 4.0% median of 300 (nothing fitted)"; a mean where no statistic is named."""
     errors = [f"{row.metric} {row.error:.1%}{' median' * ('median' in row.statistic)}" for row in rows]
-    return f"{', '.join(errors)} of {n} ({'nothing fitted' if fitted == 'nothing' else fitted})"
-
-
-def _listed(model: str) -> str:
-    """The name in the lists: the size only where it is not the model's own."""
-    try:
-        facts, tp = model_and_tp(model)
-    except (UnknownTable, ValueError):  # calibrated on an engine without a table
-        return model
-    return facts.name if tp == facts.tp else f"{facts.name}:tp{tp}"
+    return f"{', '.join(errors)} of {n} ({'nothing fitted' if fitted == NOTHING else fitted})"

@@ -10,7 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from systems.latency.facts import same_model
+
 FILE = Path(__file__).parent / "validations.json"
+NOTHING = "nothing"
+"""What ``fitted`` says where step times were compared as they are."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,8 @@ class Validation:
 
 
 def validations(model: str, gpu: str) -> list[Validation]:
-    """What is known of ``model`` (as ``--model`` names it) on ``gpu``; empty if nothing is."""
-    return [row for row in every() if (row.model, row.gpu) == (model, gpu)]
+    """What is known of ``model`` (under any of its spellings) on ``gpu``; empty if nothing is."""
+    return [row for row in every() if row.gpu == gpu and same_model(row.model, model)]
 
 
 @cache

@@ -34,9 +34,10 @@ class Cell:
         made = json.loads((path / FILES[0]).read_text(encoding="utf-8"))
         identity = made["identity"]
         _check(path, made, identity)
-        rows, cached = list[Request](), 0
+        rows, cached, aborted = list[Request](), 0, 0
         for row in pq.read_table(path / FILES[2], columns=list(COLUMNS)).to_pylist():
             if row["aborted"]:
+                aborted += 1
                 continue
             cached += row["cached_tokens"]
             times = row["t_arrive"], row["prompt_tokens"], row["output_tokens"], row["t_first_token"]
@@ -50,9 +51,13 @@ class Cell:
             {name: engine[name] for name in LIMITS},
             engine["prefix_cache"],
             {"cell": path.name, "latency": identity["latency"]},
-            check_shared(cached, sum(r.prompt for r in rows), path),
+            (*check_shared(cached, sum(r.prompt for r in rows), path), *_left_out(aborted)),
         )
         return Recording(facts, sorted(rows, key=lambda r: r.arrival or 0.0))
+
+
+def _left_out(aborted: int) -> list[str]:
+    return [f"{aborted} aborted calls left out"] * (aborted > 0)
 
 
 def _check(path: Path, made: dict[str, Any], identity: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.calibration.errors import Errors, errors
+from bench.calibration.errors import Errors, Spread, errors
 from bench.calibration.readers.llmservingsim import FILES, READER
 from bench.calibration.recordings import Recording
 from bench.calibration.replay import Replayed, engine_for, replay
@@ -60,7 +60,7 @@ class Rtx4090:
         series = _series(played, options.data / FOLDER, recording)
         counts = {words: _preemptions(other) for words, other in {"as it is": played, **others}.items()}
         return Outcome(
-            [Bar(_what(m, s), abs(100 * _value(found, m, s)), most) for m, s, most in BARS],
+            [_bar(found, *bar) for bar in BARS],
             _page(found, varied, counts, series, len(recording.requests)),
             {
                 "errors": [one.as_json() for one in found],
@@ -150,6 +150,12 @@ def _sha(path: Path) -> str:
 def _value(found: Sequence[Errors], metric: str, statistic: str) -> float:
     (one,) = (e for e in found if e.metric == metric)
     return float(getattr(one, statistic).value)
+
+
+def _bar(found: Sequence[Errors], metric: str, statistic: str, most: float) -> Bar:
+    (one,) = (e for e in found if e.metric == metric)
+    spread: Spread = getattr(one, statistic)
+    return Bar(_what(metric, statistic), abs(100 * spread.value), most, interval=spread.percent())
 
 
 def _what(metric: str, statistic: str) -> str:

@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import pytest
 
 from bench import card as module
-from bench.card import card, known, of_schedule
+from bench.card import card, of_schedule, raw
 from bench.config import RunConfig
 from bench.plan import plan
+from systems.latency import validation
 from systems.latency.calibration import Calibration, HeldOut
 from systems.latency.validation import Validation
 
@@ -60,7 +63,7 @@ def test_a_calibration_brings_its_numbers_and_held_out_errors(tmp_path, monkeypa
     assert (fit["name"], fit["scale"], fit["extra_ms"]) == ("mine", 1.04, 0.6)
     assert fit["fitted_on"] == {"file": "run.csv", "rows": 120}
     assert got["error"] == {"source": "calibration", "rows": [str(ERROR)], "short": [str(ERROR)]}
-    assert got["band"] == pytest.approx([1 - 0.043, 1 + 0.043])
+    assert got["band"] == pytest.approx([0.85, 1.15])
 
 
 def test_a_calibration_without_held_out_errors_has_none(tmp_path):
@@ -69,16 +72,21 @@ def test_a_calibration_without_held_out_errors_has_none(tmp_path):
 
 def test_without_a_calibration_validations_of_model_and_gpu_count(tmp_path, monkeypatch):
     row = Validation("llama-3.1-70b", "a100", "TPOT", "mean", 0.08, 40, "nothing", "silicon")
-    there = {("llama-3.1-70b", "a100"): [row]}
-    monkeypatch.setattr(module, "validations", lambda *key: there.get(key, []))
+    fitted = replace(row, error=0.02, fitted="scale and ms per step, held out")
+    monkeypatch.setattr(validation, "every", lambda: (fitted, row))
     assert card(made(tmp_path))["error"] == NOTHING
     for spelling in ("llama-3.1-70b", "llama-3.1-70b:tp4"):
-        assert list(known(spelling, "a100")) == [row]
-    assert list(known("llama-3.1-70b:tp8", "a100")) == []
-    assert list(known("a model of somebody's", "a100")) == []
+        assert raw(spelling, "a100") == [row]
+    assert raw("llama-3.1-70b:tp8", "a100") == []
+    assert raw("a model of somebody's", "a100") == []
     got = card(made(tmp_path, model="llama-3.1-70b"))
     assert got["error"]["rows"] == [str(row)]
     assert got["error"]["short"] == ["TPOT 8.0% mean (n=40, fitted: nothing)"]
+
+
+def test_errors_of_fitted_numbers_are_not_those_of_an_unfitted_run(tmp_path):
+    rows = card(made(tmp_path, model="llama-3.1-70b-fp8", gpu="h100"))["error"]["rows"]
+    assert all(row.endswith("(fitted: nothing)") for row in rows)
 
 
 def test_fallbacks_are_named_and_older_manifests_have_them_in_the_badge(tmp_path):

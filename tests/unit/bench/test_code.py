@@ -16,3 +16,12 @@ def test_what_decides_is_there_and_changes_the_hash(monkeypatch, tmp_path):
     before = code.code_digest.__wrapped__()
     (tmp_path / "bench" / "metrics.py").write_text("a = 2\n")
     assert code.code_digest.__wrapped__() != before
+
+
+def test_only_the_validations_themselves_do_not_count(monkeypatch, tmp_path):
+    monkeypatch.setattr(code, "_ROOT", tmp_path)
+    for place in ("systems/latency", "workloads"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "validations.json").write_text("[]")
+    monkeypatch.setattr(code, "_DECIDING", ("systems", "workloads"))
+    assert code._files() == [tmp_path / "workloads" / "validations.json"]

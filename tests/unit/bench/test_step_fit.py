@@ -105,10 +105,11 @@ def test_a_calibration_says_what_it_is_and_how_good_on_unseen_steps(tmp_path):
     part = fit_steps(path, name="n", model="tiny-llama", gpu="cpu", part=slice(0, 400))
     assert {(h.metric, h.statistic, h.n) for h in part.held_out} == {
         ("step", "median", count - 400),
+        ("step", "p90", count - 400),
         ("step", "error of means", count - 400),
     }
     for held in (*whole.held_out, *part.held_out):
-        assert 0 < held.error < 0.05
+        assert 0 < held.error < (0.15 if held.statistic == "p90" else 0.05)
     predicted = LinearLatency("fit", part.coefficients).step([(100, 0)], 4, 800)
     assert predicted == pytest.approx(LinearLatency("true", TRUE).step([(100, 0)], 4, 800), rel=0.03)
 

@@ -49,7 +49,8 @@ def test_a_calibration_says_what_it_is_of_and_can_be_used(tmp_path):
     read = load_calibration(str(path))
     assert (read.name, read.model, read.gpu, read.kind) == ("mine", MODEL, GPU, "scaled")
     assert [(h.metric, h.statistic, h.n) for h in read.held_out] == [
-        ("TTFT", "median", 15), ("TPOT", "mean", 15), ("E2E", "mean", 15),
+        ("TTFT", "median", 15), ("TTFT", "p90", 15), ("TPOT", "mean", 15), ("TPOT", "p90", 15),
+        ("E2E", "mean", 15), ("E2E", "p90", 15),
     ]  # fmt: skip
     assert read.source["recording"] == "made.jsonl"
     model = latency_for(MODEL, GPU, calibration=read)

@@ -43,5 +43,13 @@ def test_neighbours_that_err_together_make_the_interval_wider():
 def test_what_a_calibration_keeps():
     kept = held_out(errors(SIMULATED, MEASURED), "somewhere")
     assert [(h.metric, h.statistic, h.n, h.where) for h in kept] == [
-        ("TTFT", "median", 3, "somewhere"), ("TPOT", "mean", 2, "somewhere"),
+        ("TTFT", "median", 3, "somewhere"), ("TTFT", "p90", 3, "somewhere"),
+        ("TPOT", "mean", 2, "somewhere"), ("TPOT", "p90", 2, "somewhere"),
     ]  # fmt: skip
+
+
+def test_nine_of_ten_errors_are_within_the_p90():
+    off = np.arange(1, 101) / 1000
+    (found, *_) = errors(np.full((100, 3), 1.0) * (1 + off)[:, None], np.full((100, 3), 1.0), 1)
+    assert (off <= found.p90).sum() == 90
+    assert found.largest == pytest.approx(0.1)

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bench.calibration.recordings import Points, Recording, Steps, gpu_named, model_named, read, readers
@@ -233,6 +235,17 @@ def test_a_run_of_ours(tmp_path, trace):
     assert [(r.prompt, r.output) for r in found.requests] == [(100 + 50 * i, 20 + i) for i in range(9)]
     assert [r.arrival for r in found.requests] == pytest.approx(range(9))
     assert all(r.e2e > r.ttft > 0 and r.tpot > 0 for r in found.requests)
+
+
+def test_aborted_calls_of_a_run_are_left_out_and_said(tmp_path, trace):
+    folder = cell(tmp_path, "vllm-opt", trace)
+    calls = pq.read_table(folder / "calls.parquet")
+    aborted = pa.array([i == 3 for i in range(len(calls))])
+    changed = calls.set_column(calls.column_names.index("aborted"), "aborted", aborted)
+    pq.write_table(changed, folder / "calls.parquet")
+    found = read(folder)
+    assert len(found.requests) == 8
+    assert "1 aborted calls left out" in found.facts.notes
 
 
 @pytest.mark.parametrize(

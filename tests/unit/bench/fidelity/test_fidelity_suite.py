@@ -11,7 +11,7 @@ from bench.cli.main import app
 from bench.errors import MissingError, UsageError
 from bench.fidelity import suite
 from bench.fidelity.page import page
-from bench.fidelity.part import Bar, Options
+from bench.fidelity.part import Bar, Options, Outcome
 from systems.latency import validation
 
 PARTS = {
@@ -121,7 +121,8 @@ def test_a_record_has_what_was_found_and_what_made_it(parts):
     said = []
     found = suite.run(suite.parts()["b-second"], options(parts, seed=4), said.append)
     assert said == ["half way"]
-    assert found["bars"] == [{"what": "error", "got": 1.5, "most": 2.0, "unit": "%", "met": True}]
+    bar = {"what": "error", "got": 1.5, "most": 2.0, "unit": "%", "interval": None, "met": True}
+    assert found["bars"] == [bar]
     assert (found["facts"]["seed"], found["facts"]["files"], found["numbers"]) == (4, 2, {"got": [1.5]})
     assert found["validations"][0]["gpu"] == "cpu"
     assert {"git", "versions", "hardware"} <= set(found)
@@ -209,3 +210,19 @@ def test_the_page_alone_runs_nothing(parts):
     result = bench("--page", "b")
     assert result.exit_code == 2
     assert "--page runs nothing" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("interval", "words"),
+    [
+        (None, "1.5 % | met |"),
+        ((1.0, 1.9), "1.5 % (1 .. 1.9) | met |"),
+        ((-3.1, 1.4), "1.5 % (-3.1 .. +1.4) | met, its interval is not |"),
+        ((1.0, 2.1), "1.5 % (1 .. 2.1) | met, its interval is not |"),
+    ],
+)
+def test_the_page_shows_a_bar_s_interval(parts, interval, words):
+    (second,) = suite.choose(["b"])
+    bar = Bar("error", 1.5, 2.0, interval=interval)
+    made = suite.record(second, Outcome([bar], "It."), Options(parts, parts), 1.0)
+    assert words in page([made])

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from systems.latency import Calibration, HeldOut, latency_for, load_calibration
-from systems.latency.calibration import TERMS, LinearLatency, LinearModel, calibrations, parse
+from systems.latency.calibration import TERMS, LinearLatency, LinearModel, band_of, calibrations, parse
+from systems.latency.facts import full_name, same_model
 from vocabulary import INF, on_grid
 
 SCALED = Calibration(
@@ -160,7 +161,7 @@ def test_a_table_is_corrected_by_two_numbers():
         assert model.step(*step) == pytest.approx(1.1 * base.step(*step) + 0.75e-3, abs=1e-8)
     assert (model.kv_blocks, model.max_model_len) == (base.kv_blocks, base.max_model_len)
     assert model.digest not in (base.digest, SCALED.digest)
-    assert model.uncertainty == pytest.approx((0.94, 1.06))
+    assert model.uncertainty == pytest.approx((0.85, 1.15))
     assert "TPOT 6.0% mean (n=12)" in model.describe()
     assert model.provenance["calibration"]["name"] == "mine"
 
@@ -183,3 +184,75 @@ def test_a_calibration_file_is_found_from_its_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("c.json").write_text(SCALED.as_json())
     assert load_calibration("c.json") == SCALED
+
+
+def held(statistic, error):
+    return HeldOut("TPOT", statistic, error, 20)
+
+
+@pytest.mark.parametrize(
+    ("errors", "width"),
+    [
+        ([], 0.15),
+        ([("error of means", 0.001)], 0.15),
+        ([("mean", 0.04), ("median", 0.3)], 0.3),
+        ([("mean", 0.04), ("p90", 0.08), ("median", 0.02), ("p90", 0.11)], 0.11),
+        ([("p90", 3.0)], 3.0),
+    ],
+)
+def test_the_band_is_the_largest_p90_and_a_mean_makes_it_no_narrower(errors, width):
+    low, high = band_of([held(*one) for one in errors])
+    assert (low, high) == pytest.approx((max(0.0, 1 - width), 1 + width))
+
+
+def test_a_calibration_made_on_another_table_is_refused():
+    base = latency_for("llama-3.1-8b", "a100")
+    same = replace(SCALED, source={"table": base.digest})
+    assert latency_for("llama-3.1-8b", "a100", calibration=same).tp == 1
+    other = replace(SCALED, source={"table": "0123456789abcdef"})
+    with pytest.raises(
+        ValueError, match=r"other step times .*0123456789ab, here .*run bench calibrate again"
+    ):
+        latency_for("llama-3.1-8b", "a100", calibration=other)
+
+
+@pytest.mark.parametrize(
+    ("of", "asked", "gpu"),
+    [
+        ("llama-3.1-70b-fp8", "llama-3.1-70b-fp8", "h100"),
+        ("llama-3.1-70b-fp8", "llama-3.1-70b-fp8:tp4", "h100"),
+        ("llama-3.1-70b-fp8:tp4", "llama-3.1-70b-fp8", "h100"),
+        ("llama-3.1-70b-fp8:tp1", "llama-3.1-70b-fp8:tp1", "h200"),
+        ("llama-3.1-8b:tp1", "llama-3.1-8b", "a100"),
+        ("llama-3.1-8b", "llama-3.1-8b:tp1", "a100"),
+    ],
+)
+def test_a_calibration_serves_its_model_under_any_spelling(of, asked, gpu):
+    model = latency_for(asked, gpu, calibration=replace(SCALED, model=of, gpu=gpu))
+    assert model.calibration.model == of
+    linear = latency_for(asked, gpu, calibration=replace(LINEAR, model=of, gpu=gpu))
+    assert (linear.model, linear.tp) == (model.model, model.tp)
+
+
+def test_another_size_is_another_model():
+    assert not same_model("llama-3.1-70b", "llama-3.1-70b:tp8")
+    assert not same_model("tiny", "tiny:tp1")
+    assert same_model("tiny: 1", "tiny: 1")
+    one = replace(SCALED, model="llama-3.1-70b-fp8", gpu="h200")
+    with pytest.raises(ValueError, match=r"is of llama-3\.1-70b-fp8 on h200, not of llama-3.1-70b-fp8:tp1"):
+        latency_for("llama-3.1-70b-fp8:tp1", "h200", calibration=one)
+
+
+@pytest.mark.parametrize(
+    ("model", "tp"), [("llama-3.1-70b", 1), ("llama-3.1-70b", 4), ("qwen3-8b", 1), ("x", 1)]
+)
+def test_a_full_name_means_the_size_it_was_made_of(model, tp):
+    assert same_model(full_name(model, tp), f"{model}:tp{tp}" if model != "x" else model)
+
+
+@pytest.mark.parametrize(
+    ("model", "tp"),
+    [("llama-3.1-70b:tp8", 8), ("llama-3.1-70b", 4), ("tiny:tp2", 2), ("tiny", 1), ("tiny: one", 1)],
+)
+def test_a_linear_model_has_the_gpus_of_its_name(model, tp):
+    assert LinearModel(replace(LINEAR, model=model)).tp == tp

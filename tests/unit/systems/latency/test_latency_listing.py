@@ -2,7 +2,7 @@
 
 import pytest
 
-from systems.latency import Calibration, gpu_rows, latency_for, listing, model_rows
+from systems.latency import Calibration, gpu_rows, latency_for, listing, model_rows, validation
 from systems.latency.validation import Validation
 
 
@@ -24,7 +24,7 @@ def known(monkeypatch):
         row("llama-3.1-70b-fp8:tp4", "h100", "TPOT", 0.0731, 45, "scale and ms per step, held out"),
         row("tiny-cpu", "cpu", "TTFT", 0.04, 9, "nothing"),
     )
-    monkeypatch.setattr(listing, "every", lambda: rows)
+    monkeypatch.setattr(validation, "every", lambda: rows)
     monkeypatch.setattr(listing, "calibrations", lambda: ["of-70b"])
     fit = Calibration("of-70b", "scaled", "llama-3.1-70b-fp8:tp4", "h100", scale=1.1)
     monkeypatch.setattr(listing, "load_calibration", lambda name: fit)
@@ -32,7 +32,7 @@ def known(monkeypatch):
 
 @pytest.fixture
 def nothing(monkeypatch):
-    monkeypatch.setattr(listing, "every", tuple)
+    monkeypatch.setattr(validation, "every", tuple)
     monkeypatch.setattr(listing, "calibrations", list)
 
 
@@ -64,6 +64,16 @@ def test_validated_is_said_of_the_gpu_and_size_it_was_done_on(known):
         "a100: E2E 0.9%, TTFT 4.0% median of 300 (nothing fitted); "
     )
     assert row_of(gpu_rows(), "h100")["validated"] == f"llama-3.1-70b-fp8: {words}; the others: kernels only"
+
+
+def test_raw_and_held_out_errors_are_said_apart(monkeypatch, known):
+    raw, fitted = (
+        Validation("llama-3.1-8b:tp1", "h100", "TPOT", "mean error", error, 13, words, "a real run")
+        for error, words in ((0.15, "nothing"), (0.05, "two numbers, held out"))
+    )
+    monkeypatch.setattr(validation, "every", lambda: (raw, fitted))
+    words = row_of(model_rows(), "llama-3.1-8b")["validated"]
+    assert "h100: TPOT 15.0% of 13 (nothing fitted); TPOT 5.0% of 13 (two numbers, held out)" in words
 
 
 def test_every_row_of_the_lists_can_be_served():
