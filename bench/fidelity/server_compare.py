@@ -52,6 +52,11 @@ class Pair(NamedTuple):
         """Whether the simulation puts them the other way round."""
         return self.separate and self.measured * self.simulated < 0.0
 
+    @property
+    def unseen(self) -> bool:
+        """Whether the simulation sees no difference at all where there is one."""
+        return self.separate and self.simulated == 0.0
+
 
 def rows(measured: Mapping[Cell, Sequence[Numbers]], simulated: Mapping[Cell, Numbers]) -> list[Row]:
     """A row per (rate, scheduler)."""

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,10 @@ from bench.drivers.live_records import LiveRun
 from bench.drivers.token_ids import TokenIds
 from bench.errors import InvalidRun, MissingError
 from bench.fidelity.part import Say
-from bench.fidelity.server_calls import Call, as_json, from_json, logged
+from bench.fidelity.server_calls import Call, as_json, from_json, logged, numbers
 from bench.fidelity.server_setup import MODEL, Setup, cores
 from bench.files import write_json
+from bench.manifest import hardware
 from systems.engines.vllm_server import VllmServer
 from systems.engines.vllm_virtual import EngineUnavailable
 from systems.latency.calibration import TERMS
@@ -41,7 +42,7 @@ _DECIDING = (
     "vocabulary.py", "workloads", "systems/vllm_host", "systems/schedulers", "systems/process_table.py",
     "systems/engines/vllm_server.py", "bench/drivers", "bench/fidelity/server_setup.py",
     "bench/fidelity/server_runs.py", "bench/fidelity/server_calls.py", "bench/fidelity/server_probes.py",
-    "bench/calibration/steps.py",
+    "bench/calibration/steps.py", "bench/plan.py", "bench/config.py", "systems/catalog.py",
 )  # fmt: skip
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -52,7 +53,7 @@ class Measured:
     and from a client to the engine (seconds); ``latency_s``: mean over programs, from the
     scheduled arrival, as the client saw it; ``steps`` of the engine took ``step_s`` seconds together and
     had ``step_units`` of each term in them (``bench.calibration.steps``). ``name``: in the server's logs;
-    ``late``: how many runs before this one were not counted, since the client was late."""
+    ``late``: the numbers of runs before this one that do not count, since the client was late."""
 
     calls: list[Call]
     said: dict[str, str]
@@ -64,7 +65,7 @@ class Measured:
     step_s: float
     step_units: list[int]
     name: str = ""
-    late: int = 0
+    late: list[dict[str, Any]] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         """Plain data; ``parse`` reads it."""
@@ -83,16 +84,12 @@ class Measured:
         return cls(calls=from_json(data["calls"]), audit=own, **fields)
 
 
-class LateClient(InvalidRun):
-    """The load was not the one asked for: something else kept the client's core."""
-
-
 class Kept:
     """Results in a folder, each under a hash of what made it."""
 
     def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
         self.folder = folder
-        self._identity = {**identity, "code": _code()}
+        self._identity = {**identity, "code": _code(), "cpu": hardware()["cpu"]}
 
     def path(self, name: str) -> Path:
         """Where the result ``name`` of this configuration is or will be."""
@@ -204,15 +201,15 @@ def measure(
 
     Raises MissingError if the server dies, InvalidRun if a call fails or the client is late each time.
     """
-    late = 0
+    late: list[dict[str, Any]] = []
     while True:
-        own = f"{name}again{late}" if late else name
-        try:
-            return replace(_measure(server, vocabulary, own, programs, times), name=own, late=late)
-        except LateClient:
-            late += 1
-            if late == ATTEMPTS:
-                raise
+        own = f"{name}again{len(late)}" if late else name
+        run = _measure(server, vocabulary, own, programs, times)
+        if run.audit.verdict != "invalid":
+            return replace(run, name=own, late=late)
+        late.append({**numbers(run.calls)._asdict(), "audit": asdict(run.audit)})
+        if len(late) == ATTEMPTS:
+            raise InvalidRun(f"run {own}: the client could not keep up, {ATTEMPTS} times: {run.audit}")
 
 
 def _measure(
@@ -220,8 +217,6 @@ def _measure(
 ) -> Measured:
     with explained():
         live = asyncio.run(_drive(server, TokenIds(vocabulary, SALT), name, programs, times))
-    if live.audit.verdict == "invalid":
-        raise LateClient(f"run {name}: the client could not keep up: {live.audit}")
     calls = logged(server.calls, name)
     if len(calls) != len(live.calls):
         raise InvalidRun(f"run {name}: {len(live.calls)} calls were made, {server.calls} has {len(calls)}")

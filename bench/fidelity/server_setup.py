@@ -1,6 +1,6 @@
-"""What parts d and e run on a real vLLM server: workload, limits, rates, schedulers, all settled beforehand.
+"""What parts d and e run on a real vLLM server: workload, limits, rates, schedulers.
 
-Rules, made before anything was measured:
+Rules; which of them were settled after development runs is on the page (``server_page``):
 
 * **Rates** are shares of the capacity of the machine at hand: all programs of a pilot at once under fcfs;
   capacity is the programs per second at which three quarters of its tokens were computed. Fitted at one,

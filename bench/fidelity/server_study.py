@@ -73,16 +73,17 @@ def missing() -> str:
 def outcome(setup: Setup, options: Options, say: Say) -> Outcome:
     """Run the study of a set-up (its quick form if asked for). Raises BenchError."""
     found = study(setup.quick() if options.quick else setup, options, say)
-    worst = max((row.error["tpot"] for row in found.rows), default=float("nan"))
+    worst = float(np.max([row.error["tpot"] for row in found.rows]))  # NaN stays NaN
+    separate = sum(pair.separate for pair in found.pairs)
     bars = [
         Bar("TPOT, worst (rate, scheduler), median of the runs", 100 * worst, TPOT_BAR),
-        Bar("pairs of schedulers predicted the other way", sum(p.reversed for p in found.pairs), 0, ""),
         Bar(
-            "greedy replies that differ: calls between runs, tokens of probes",
-            found.said.differ + found.probed.differ,
+            f"pairs of schedulers predicted the other way, of {separate} that separate",
+            sum(pair.reversed for pair in found.pairs) if separate else float("nan"),
             0,
             "",
         ),
+        Bar("greedy replies that differ: calls between runs, tokens of probes", _differ(found), 0, ""),
     ]
     against = f"vLLM {found.version} on a CPU, {setup.workload}, {len(found.rows)} (rate, scheduler)"
     fitted = "linear steps, on one other rate under fcfs"
@@ -91,6 +92,13 @@ def outcome(setup: Setup, options: Options, say: Say) -> Outcome:
     )
     facts = {"vLLM": found.version, "runs": found.said.runs, "capacity": f"{found.capacity:.3g} programs/s"}
     return Outcome(bars, page(found), _plain(found), facts, [valid])
+
+
+def _differ(found: Study) -> float:
+    """Replies that differ; NaN where nothing was preempted or probed, which would show nothing."""
+    if not (found.probed.calls and found.probed.tokens and found.said.calls):
+        return float("nan")
+    return found.said.differ + found.probed.differ
 
 
 def study(setup: Setup, options: Options, say: Say) -> Study:

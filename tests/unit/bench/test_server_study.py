@@ -12,6 +12,7 @@ from bench.calibration.steps import StepLog, StepRow
 from bench.drivers.audit import Audit
 from bench.drivers.completions import Response
 from bench.drivers.virtual import drive
+from bench.errors import InvalidRun
 from bench.fidelity import server_runs, server_study
 from bench.fidelity.part import Options
 from bench.fidelity.parts.d_server import SETUP as D
@@ -105,6 +106,9 @@ def test_one_run_separates_nothing():
     assert math.isnan(pair.low)
     assert not pair.separate
     assert Pair("high", "a", "b", 1.0, 0.5, 1.5, -0.1).reversed
+    alike = Pair("high", "a", "b", 1.0, 0.5, 1.5, 0.0)
+    assert alike.unseen
+    assert not alike.reversed
 
 
 def test_replies_are_compared_by_call():
@@ -309,7 +313,8 @@ def test_the_study_runs_to_its_page_and_is_not_run_twice(tmp_path, monkeypatch):
     monkeypatch.setattr(server_study.Servers, "get", lambda _, scheduler: scheduler)
     options = Options(tmp_path, tmp_path / "work")
     found = server_study.outcome(setup, options, lambda _: None)
-    assert [bar.met for bar in found.bars] == [True, True, True]
+    assert [bar.met for bar in found.bars] == [True, False, True]
+    assert "of 0 that separate" in found.bars[1].what  # so nothing was tested, and nothing is met
     assert found.bars[0].got < 3.0
     assert len(made) == 2 + 2 * 2 * 3
     assert made[2:8] == ["fcfs_low0", "mlfq_low0", "atlas_low0", "fcfs_high0", "mlfq_high0", "atlas_high0"]
@@ -362,15 +367,15 @@ def test_a_run_with_a_late_client_is_made_again_and_counted(monkeypatch):
 
     def once(server, vocabulary, name, programs, times):
         names.append(name)
-        if len(names) <= late:
-            raise server_runs.LateClient(name)
-        return Measured([call()], {}, Audit((0.0, 0.0), (0.0, 0.0), 0.1, 3), 0.01, 2.0, 3.0, 7, 0.5, [7])
+        lag = 9.0 if len(names) <= late else 0.0
+        return Measured([call()], {}, Audit((lag, lag), (0.0, 0.0), 0.1, 3), 0.01, 2.0, 3.0, 7, 0.5, [7])
 
     monkeypatch.setattr(server_runs, "_measure", once)
     found = server_runs.measure(None, 9, "low0", [], [])
-    assert (found.name, found.late) == ("low0again2", 2)
+    assert found.name == "low0again2"
+    assert [(one["calls"], one["audit"]["send_lag"]) for one in found.late] == [(1, (9.0, 9.0))] * 2
     assert names == ["low0", "low0again1", "low0again2"]
     names.clear()
     late = 3
-    with pytest.raises(server_runs.LateClient):
+    with pytest.raises(InvalidRun, match="could not keep up, 3 times"):
         server_runs.measure(None, 9, "low0", [], [])
