@@ -58,6 +58,8 @@ def _interval(bar: Mapping[str, Any]) -> str:
 
 def _met(bar: Mapping[str, Any]) -> str:
     """A bar is judged by the estimate; an interval that reaches beyond is said."""
+    if bar["got"] is None:
+        return "**not tested**"
     if not bar["met"]:
         return "**not met**"
     beyond = any(end is not None and abs(end) > bar["most"] for end in bar.get("interval") or ())
