@@ -57,6 +57,16 @@ class StepLog:
         """The steps of which every call's request id is wanted."""
         return StepLog(self.head, [row for row in self.rows if all(map(keep, row.calls))])
 
+    def as_json(self) -> dict[str, Any]:
+        """Plain data; ``parse`` reads it."""
+        return {"head": dict(self.head), "rows": [list(row) for row in self.rows]}
+
+    @classmethod
+    def parse(cls, data: Mapping[str, Any]) -> StepLog:
+        """From ``as_json``'s data."""
+        rows = [StepRow(at, end, s, tuple(units), tuple(calls)) for at, end, s, units, calls in data["rows"]]
+        return cls(data["head"], rows)
+
 
 def read_steps(path: Path) -> StepLog:
     """Read a log. Raises OSError, or ValueError naming file and line."""

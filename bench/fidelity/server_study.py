@@ -1,8 +1,10 @@
 """Parts d and e: a real vLLM server on this machine's CPU, fitted at one rate and predicted at two others.
 
-The flow: capacity (a pilot), a fit from the steps of one run under fcfs, runs of every scheduler at two
-rates that the fit has not seen, probes of log probabilities; then the same in the simulator. Runs that are
-done are kept and not repeated, as long as nothing that decides them has changed.
+The flow: capacity (a pilot); then, ``repeats`` times, a run under fcfs at the fit's rate and runs of every
+scheduler at two rates that the fit does not see; probes of log probabilities; then the same in the simulator,
+with step times fitted to the steps of the fit's runs. Those take turns with the others because the machine
+drifts: in the first record of part d its single fit run was 6 to 17 % slower than what it predicted. Runs
+that are done are kept and not repeated, as long as nothing that decides them has changed.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +28,7 @@ from bench.fidelity.server_runs import Kept, Measured, Servers, measure, steps_o
 from bench.fidelity.server_setup import GPU, MODEL, PREDICTED, Setup
 from bench.files import write_json
 from systems.engines.vllm_virtual import EngineUnavailable, vllm_python
-from systems.latency.calibration import Calibration, parse
+from systems.latency.calibration import Calibration
 from systems.latency.validation import Validation
 
 TPOT_BAR = 10.0
@@ -40,7 +42,7 @@ SATURATED = 0.75
 @dataclass(frozen=True)
 class Study:
     """All that was found. ``capacity`` and ``rates`` in programs per second; ``lost``: share of the fit
-    run's time in interrupted steps; ``steps``: error of the mean step time by (rate, scheduler);
+    runs' time in interrupted steps; ``steps``: error of the mean step time by (rate, scheduler);
     ``simulated``: medians over ``ensemble`` runs."""
 
     setup: Setup
@@ -110,16 +112,21 @@ def study(setup: Setup, options: Options, say: Say) -> Study:
     with Servers(setup, folder.resolve(), say) as servers:
         capacity, pilot = _capacity(setup, seed, servers, kept, say)
         rates = {name: float(f"{share * capacity:.3g}") for name, share in setup.shares.items()}
-        fit_run, calibration, lost = _fitted(setup, seed, rates["fit"], servers, kept, say)
-        measured = _measured(setup, seed, rates, servers, kept, say)
+        fits, measured = _measured(setup, seed, rates, servers, kept, say)
+        calibration, lost = _fitted(setup, seed, rates["fit"], [fit.log for fit in fits])
         probed = _probed(setup, servers, kept, say)
         version = str(calibration.source.get("vllm", ""))
     write_json(folder / f"{calibration.name}.json", json.loads(calibration.as_json()))
-    simulated = _simulated(setup, seed, rates, calibration, fit_run.lag_s)
+    lag_s = float(np.median([fit.run.lag_s for fit in fits]))
+    simulated = _simulated(setup, seed, rates, calibration, lag_s)
     plain = {cell: [numbers(run.calls) for run in runs] for cell, runs in measured.items()}
-    every = [pilot.said, fit_run.said, *(run.said for runs in measured.values() for run in runs)]
+    every = [
+        pilot.said,
+        *(fit.run.said for fit in fits),
+        *(run.said for runs in measured.values() for run in runs),
+    ]
     return Study(
-        setup, seed, version, capacity, rates, calibration, fit_run.lag_s, lost, measured, simulated, probed,
+        setup, seed, version, capacity, rates, calibration, lag_s, lost, measured, simulated, probed,
         rows(plain, simulated), pairs(plain, simulated), said(every),
         {cell: _step_error(calibration, runs) for cell, runs in measured.items()},
         ENSEMBLE,
@@ -149,32 +156,24 @@ def capacity(log: StepLog, programs: int) -> float:
     return float(SATURATED * programs / (log.rows[at].end - log.rows[0].start))
 
 
-def _fitted(
-    setup: Setup, seed: int, rate: float, servers: Servers, kept: Kept, say: Say
-) -> tuple[Measured, Calibration, float]:
-    """The run at the fit's rate, the calibration from its steps, and the share of time that did not count."""
-    if (data := kept.get(f"fit-{rate:g}")) is None:
-        programs, times = setup.programs(seed, rate)
-        say(f"fit: {len(programs)} programs at {rate:g}/s, fcfs")
-        run = measure(servers.get("fcfs"), servers.vocabulary, "fit", programs, times)
-        log = steps_of(servers.get("fcfs"), run.name)
-        source = {"run": f"{setup.name}, {rate:g} programs/s, fcfs", "seed": seed, "steps": len(log.rows)}
-        try:
-            found = fit_log(log, name=setup.name, model=MODEL, gpu=GPU, source=source)
-        except ValueError as error:
-            raise InvalidRun(f"{setup.name}: {error}") from None
-        lost = lost_time(log, fit_rows(log.rows))
-        data = {"run": run.as_json(), "calibration": json.loads(found.as_json()), "lost": lost}
-        kept.put(f"fit-{rate:g}", data)
-    return Measured.parse(data["run"]), parse(data["calibration"]), float(data["lost"])
+class FitRun(NamedTuple):
+    """A run at the fit's rate, and its steps."""
+
+    run: Measured
+    log: StepLog
 
 
 def _measured(
     setup: Setup, seed: int, rates: Mapping[str, float], servers: Servers, kept: Kept, say: Say
-) -> dict[Cell, list[Measured]]:
-    """Every scheduler at every predicted rate; schedulers take turns, and each run has another first."""
+) -> tuple[list[FitRun], dict[Cell, list[Measured]]]:
+    """Runs at the fit's rate, and of every scheduler at the others.
+
+    All take turns, and each round has another scheduler first.
+    """
+    fits: list[FitRun] = []
     found: dict[Cell, list[Measured]] = {(r, s): [] for r in PREDICTED for s in setup.schedulers}
     for repeat in range(setup.repeats):
+        fits.append(_fit_run(setup, seed, rates["fit"], repeat, servers, kept, say))
         for rate in PREDICTED:
             programs, times = setup.programs(seed, rates[rate])
             first = repeat % len(setup.schedulers)
@@ -186,7 +185,31 @@ def _measured(
                     kept.put(key, data := run.as_json())
                     say(_told(name, run))
                 found[rate, scheduler].append(Measured.parse(data))
-    return found
+    return fits, found
+
+
+def _fit_run(
+    setup: Setup, seed: int, rate: float, repeat: int, servers: Servers, kept: Kept, say: Say
+) -> FitRun:
+    if (data := kept.get(f"fit{repeat}-{rate:g}")) is None:
+        programs, times = setup.programs(seed, rate)
+        run = measure(servers.get("fcfs"), servers.vocabulary, f"fit{repeat}", programs, times)
+        say(_told(f"fit{repeat} at {rate:g}/s, fcfs", run))
+        data = {"run": run.as_json(), "log": steps_of(servers.get("fcfs"), run.name).as_json()}
+        kept.put(f"fit{repeat}-{rate:g}", data)
+    return FitRun(Measured.parse(data["run"]), StepLog.parse(data["log"]))
+
+
+def _fitted(setup: Setup, seed: int, rate: float, logs: Sequence[StepLog]) -> tuple[Calibration, float]:
+    """The calibration from all steps of the fit's runs, and the share of their time that did not count."""
+    log = StepLog(logs[0].head, [row for one in logs for row in one.rows])
+    runs = f"{setup.name}, {len(logs)} runs of {rate:g} programs/s, fcfs"
+    source = {"run": runs, "seed": seed, "steps": len(log.rows)}
+    try:
+        found = fit_log(log, name=setup.name, model=MODEL, gpu=GPU, source=source)
+        return found, lost_time(log, fit_rows(log.rows))
+    except ValueError as error:
+        raise InvalidRun(f"{setup.name}: {error}") from None
 
 
 def _told(name: str, run: Measured) -> str:

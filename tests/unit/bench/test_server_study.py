@@ -316,17 +316,18 @@ def test_the_study_runs_to_its_page_and_is_not_run_twice(tmp_path, monkeypatch):
     assert [bar.met for bar in found.bars] == [True, False, True]
     assert "of 0 that separate" in found.bars[1].what  # so nothing was tested, and nothing is met
     assert found.bars[0].got < 3.0
-    assert len(made) == 2 + 2 * 2 * 3
+    assert len(made) == 1 + 2 * (1 + 2 * 3)
+    assert made[1] == "fit0"
     assert made[2:8] == ["fcfs_low0", "mlfq_low0", "atlas_low0", "fcfs_high0", "mlfq_high0", "atlas_high0"]
-    assert made[8:11] == ["mlfq_low1", "atlas_low1", "fcfs_low1"]
+    assert made[8:12] == ["fit1", "mlfq_low1", "atlas_low1", "fcfs_low1"]
     assert found.validations[0].metric == "TPOT"
     for words in ("| high | atlas |", "separate", "resumed by recompute 1e-06", "0 were not answered"):
         assert words in found.page
     again = server_study.outcome(setup, options, lambda _: None)
-    assert len(made) == 14
+    assert len(made) == 15
     assert again.page == found.page
     server_study.outcome(setup, replace(options, seed=2), lambda _: None)
-    assert len(made) == 28
+    assert len(made) == 30
 
 
 def test_the_servers_get_their_cores_before_the_client_takes_its_own(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from bench.calibration.steps import fit_log, fit_rows, fit_steps, lost_time, read_steps, request_of
+from bench.calibration.steps import StepLog, fit_log, fit_rows, fit_steps, lost_time, read_steps, request_of
 from systems.latency.calibration import TERMS, LinearLatency
 
 HEAD = {"vllm": "0.32.0", "scheduler": "fcfs", "kv_blocks": 100, "block_size": 32, "max_model_len": 2048}
@@ -87,6 +87,11 @@ def test_the_fit_finds_the_true_numbers_interrupted_steps_or_not(tmp_path, spoil
         assert found[term] == pytest.approx(value, rel=0.08), term
     assert (~fit.kept).sum() == spoiled
     assert (lost_time(log, fit) > 0) == bool(spoiled)
+
+
+def test_a_log_survives_as_json(tmp_path):
+    log = read_steps(noisy_log(tmp_path / "steps.jsonl", steps=80))
+    assert StepLog.parse(json.loads(json.dumps(log.as_json()))) == log
 
 
 def test_no_coefficient_is_negative(tmp_path):
