@@ -148,7 +148,7 @@ def _write(made: list[Calibration], files: list[Path]) -> list[str]:
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(file, one.as_json())
     except OSError as error:
-        raise MissingError(f"cannot write {error.filename}: {error.strerror}") from None
+        raise MissingError(f"cannot write {error.filename or file}: {error.strerror}") from None
     return [str(file) for file in files]
 
 

@@ -18,6 +18,8 @@ from systems.latency.scaled import ScaledLatency, ServedModel
 from vocabulary import INF, on_grid
 
 FORMAT = 1
+LEAST, MOST, MOST_MS = 0.01, 100.0, 1e5
+"""Bounds of a scale, and of milliseconds: beyond them it is no step time."""
 SHIPPED = Path(__file__).parent / "calibrations"
 BAND = "p90"
 """The statistic of held-out errors that says within what absolute times lie."""
@@ -44,6 +46,8 @@ class HeldOut:
     def __post_init__(self) -> None:
         if not 0.0 <= self.error < INF:
             raise ValueError(f"held_out: error of {self.metric} must be a fraction, got {self.error!r}")
+        if self.n < 1:
+            raise ValueError(f"held_out: n of {self.metric} must be at least 1, got {self.n!r}")
 
     def __str__(self) -> str:
         where = f", {self.where}" if self.where else ""
@@ -75,26 +79,35 @@ class Calibration:
     def __post_init__(self) -> None:
         if self.kind not in ("scaled", "linear"):
             raise ValueError(f"kind must be scaled or linear, got {self.kind!r}")
-        if self.kind == "scaled" and not (0.0 < self.scale < INF and 0.0 <= self.extra_ms < INF):
-            raise ValueError(f"need scale > 0 and extra_ms >= 0, got {self.scale!r} and {self.extra_ms!r}")
         if self.kind == "linear":
             self._check_linear()
+            return
+        if not (LEAST <= self.scale <= MOST and 0.0 <= self.extra_ms <= MOST_MS):
+            raise ValueError(
+                f"need a scale in {LEAST:g}..{MOST:g} and extra_ms in 0..{MOST_MS:g}, "
+                f"got {self.scale!r} and {self.extra_ms!r}"
+            )
+        if self.coefficients or self.kv_blocks or self.max_model_len:
+            raise ValueError("coefficients, kv_blocks and max_model_len are a linear calibration's")
 
     def _check_linear(self) -> None:
         unknown = sorted(set(self.coefficients) - set(TERMS))
         if unknown:
             raise ValueError(f"coefficients: no term {unknown[0]!r}; there are: {', '.join(TERMS)}")
-        if not all(0.0 <= value < INF for value in self.coefficients.values()) or not any(
+        if not all(0.0 <= value <= MOST_MS for value in self.coefficients.values()) or not any(
             self.coefficients.get(term, 0.0) > 0.0 for term in ("step", "token", "row")
         ):
-            raise ValueError("coefficients must not be negative, and one of step, token, row above 0")
+            raise ValueError(
+                f"coefficients must be in 0..{MOST_MS:g} ms, and one of step, token, row above 0"
+            )
         if self.kv_blocks < 1 or self.max_model_len < 1:
             raise ValueError("a linear calibration needs kv_blocks and max_model_len")
 
     @property
     def digest(self) -> str:
-        """Of the numbers that decide a step time (hex)."""
-        text = json.dumps([self.kind, self.scale, self.extra_ms, sorted(self.coefficients.items())])
+        """Of the numbers that decide a step time, and of the errors that results show with it (hex)."""
+        numbers = [self.kind, self.scale, self.extra_ms, sorted(self.coefficients.items())]
+        text = json.dumps([self.name, *numbers, [asdict(row) for row in self.held_out]])
         return hashlib.sha256(text.encode()).hexdigest()
 
     def describe(self) -> str:
@@ -128,6 +141,8 @@ def load_calibration(name: str) -> Calibration:
         return parse(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from None
+    except RecursionError:
+        raise ValueError(f"{path}: nested too deeply to be a calibration") from None
 
 
 def calibrations() -> list[str]:
@@ -140,6 +155,8 @@ def parse(data: Any) -> Calibration:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ValueError(f"no calibration of format {FORMAT}")
     fields = _checked({k: v for k, v in data.items() if k != "format"}, _FIELDS)
+    if fields["kind"] == "scaled" and "scale" not in fields:
+        raise ValueError("field 'scale' is missing")
     rows = [_checked(row, _HELD_OUT, "held_out: ") for row in fields.get("held_out", ())]
     return Calibration(**fields | {"held_out": tuple(HeldOut(**row) for row in rows)})
 

@@ -40,8 +40,9 @@ def test_a_file_gives_the_same_calibration_again(tmp_path, calibration):
     assert read.digest == calibration.digest
 
 
-def test_the_digest_is_of_what_decides_a_step_time():
-    assert replace(SCALED, name="other", held_out=(), source={}).digest == SCALED.digest
+def test_the_digest_is_of_what_decides_a_step_time_and_of_what_results_say_of_it():
+    assert replace(SCALED, source={}).digest == SCALED.digest
+    assert len({replace(SCALED, **new).digest for new in ({"name": "other"}, {"held_out": ()}, {})}) == 3
     changed = [replace(SCALED, scale=1.2), replace(SCALED, extra_ms=0.0)]
     changed += [replace(LINEAR, coefficients={"step": 2.0}), LINEAR]
     assert len({c.digest for c in (SCALED, *changed)}) == 5
@@ -53,9 +54,13 @@ def as_data(**changes):
 
 BAD = [
     ({"scale": "1.1"}, "field 'scale' must be int or float, got '1.1'"),
-    ({"scale": 0}, "need scale > 0"),
-    ({"scale": float("nan")}, "need scale > 0"),
-    ({"extra_ms": -1}, "extra_ms >= 0"),
+    ({"scale": 0}, "need a scale in 0.01..100"),
+    ({"scale": float("nan")}, "need a scale in 0.01..100 and"),
+    ({"scale": 1e308}, "scale in 0.01..100 and extra_ms in 0..100000"),
+    ({"extra_ms": -1}, "extra_ms in 0..100000"),
+    ({"kv_blocks": -1}, "are a linear calibration's"),
+    ({"coefficients": {"zz": 1}}, "coefficients, kv_blocks and max_model_len are a linear"),
+    ({"held_out": [{"metric": "TPOT", "statistic": "mean", "error": 0.1, "n": -3}]}, "n of TPOT must be"),
     ({"kind": "cubic"}, "scaled or linear, got 'cubic'"),
     ({"kind": None}, "field 'kind' must be str"),
     ({"gpus": 1}, "field 'gpus' is unknown"),
@@ -66,10 +71,23 @@ BAD = [
     ({"held_out": [{"metric": "TPOT"}]}, "held_out: field 'statistic' is missing"),
     ({"held_out": [{"metric": "TPOT", "statistic": "mean", "error": -0.1, "n": 3}]}, "must be a fraction"),
     ({"format": 2}, "no calibration of format 1"),
-    ({"kind": "linear"}, "must not be negative, and one of step, token, row above 0"),
+    ({"kind": "linear"}, "coefficients must be in 0..100000 ms, and one of step, token, row"),
     ({"kind": "linear", "coefficients": {"step": 1, "stepp": 1}}, "no term 'stepp'; there are: step, token"),
     ({"kind": "linear", "coefficients": {"step": 1.0}}, "needs kv_blocks and max_model_len"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("[" * 100_000, "nested too deeply"),
+     (json.dumps({k: v for k, v in as_data().items() if k != "scale"}), "field 'scale' is missing")],
+    ids=["deep", "no scale"],
+)  # fmt: skip
+def test_what_cannot_be_a_calibration_is_said(tmp_path, text, words):
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=words):
+        load_calibration(str(path))
 
 
 @pytest.mark.parametrize(("changes", "words"), BAD, ids=[words for _, words in BAD])
