@@ -37,13 +37,15 @@ def test_it_is_another_cell_with_the_calibration_on_its_badge(file):
     assert calibrated.latency.step([], 1, 100) > plain.latency.step([], 1, 100)
 
 
-def test_the_cell_depends_on_the_numbers_and_not_on_the_file(file, tmp_path):
+def test_the_cell_depends_on_what_the_file_says_and_not_on_where_it_is(file, tmp_path):
+    """The name and the errors, too: a result of another fit must not answer with its own."""
     first = planned(file).cell
     other = tmp_path / "other.json"
-    other.write_text(file.read_text().replace('"name": "mine"', '"name": "theirs"'))
+    other.write_text(file.read_text())
     assert planned(other).cell == first
-    other.write_text(file.read_text().replace("0.75", "0.8"))
-    assert planned(other).cell != first
+    for old, new in (("0.75", "0.8"), ('"name": "mine"', '"name": "theirs"'), ('"n": 12', '"n": 11')):
+        other.write_text(file.read_text().replace(old, new))
+        assert planned(other).cell != first
 
 
 def test_a_linear_one_brings_its_own_limits(tmp_path):
