@@ -30,9 +30,10 @@ the bar is named.
 """
 
 
-def page(records: Sequence[Mapping[str, Any]]) -> str:
-    """The whole page."""
-    chunks = [HEAD, _bars(records), *(_part(record) for record in records)]
+def page(records: Sequence[Mapping[str, Any]], missing: Sequence[str] = ()) -> str:
+    """The whole page; ``missing``: titles of parts without a record."""
+    without = ["**Not measured yet:** " + "; ".join(missing)] if missing else []
+    chunks = [HEAD, _bars(records), *without, *(_part(record) for record in records)]
     return "\n".join(chunk.strip() + "\n" for chunk in chunks)
 
 

@@ -90,7 +90,8 @@ def keep(found: dict[str, Any], kept: Path = KEPT, doc: Path = DOC, validations:
 def rebuild(kept: Path = KEPT, doc: Path = DOC, validations: Path = VALIDATIONS) -> None:
     """docs/fidelity.md and the validations, from the records alone. Raises UsageError for a bad record."""
     found = [_read(path) for path in sorted(kept.glob("*.json"))]
-    write_atomic(doc, page(found))
+    there = {one["name"] for one in found}
+    write_atomic(doc, page(found, [part.title for name, part in parts().items() if name not in there]))
     write_validations([row for one in found for row in one["validations"]], validations)
 
 

@@ -155,6 +155,7 @@ def test_the_page_is_a_pure_function_of_the_records(parts):
     assert page([one]) == page([json.loads(json.dumps(one))])
     nan = {**one, "bars": [{**one["bars"][0], "got": None, "met": False}]}
     assert "| none | **not tested** |" in page([nan])
+    assert "**Not measured yet:** The third" in page([one], ["The third"])
 
 
 @pytest.mark.parametrize("text", ["<<<<<<< HEAD\n{}", "{}", "[]", '{"name": "b"}', '"x"'])
