@@ -7,6 +7,7 @@ from there. Tools and people are sleeps; a tool has a core of its own. Times are
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -119,6 +120,7 @@ class LiveDriver:
         finally:
             for task in running.tasks:
                 task.cancel()
+            await asyncio.gather(*running.tasks, return_exceptions=True)  # their calls leave rows, too
         outcome = "abandoned" if running.abandoned else "finished"
         calls = sum(call.program == spec.index for call in self.calls[before:])
         self.programs.append(LiveProgram(spec.index, spec.kind, scheduled, began, self.now(), outcome, calls))
@@ -198,14 +200,17 @@ class LiveDriver:
         name = f"{self.name}.{program}.{effect.thread.replace('.', '_')}.{effect.index}"
         caller = {"program_id": f"{self.name}.{program}", "thread_id": effect.thread}
         request = Request(name, prompt, effect.output_tokens, caller, self.cache_salt)
-        answer = await self._answer(request)
+        due = ready if scheduled is None else scheduled
+        asked = (program, effect.thread, effect.index, name, ready, due)
+        given = self.now()
+        try:
+            answer = await self._answer(request)
+        except asyncio.CancelledError:
+            self.calls.append(LiveCall(*asked, given, math.nan, self.now(), len(prompt), (), "cut"))
+            raise
         running.texts.replied(effect.output_id, answer.tokens)
         sent, first, last = (at - self.origin for at in (answer.t_send, answer.t_first, answer.t_last))
-        due = ready if scheduled is None else scheduled
-        self.calls.append(
-            LiveCall(program, effect.thread, effect.index, name, ready, due, sent, first, last,
-                     len(prompt), answer.tokens)
-        )  # fmt: skip
+        self.calls.append(LiveCall(*asked, sent, first, last, len(prompt), answer.tokens))
 
     async def _answer(self, request: Request) -> Response:
         self.open += 1

@@ -11,7 +11,9 @@ from bench.drivers.audit import Audit
 @dataclass(frozen=True, slots=True)
 class LiveCall:
     """One call. ``t_sched``: when it was due (a program's first call: its scheduled arrival; later ones:
-    when the program asked, ``t_ready``); ``t_first``, ``t_last``: first and last bytes of the reply."""
+    when the program asked, ``t_ready``); ``t_first``, ``t_last``: first and last bytes of the reply.
+    ``outcome``: finished, or cut (a timeout, a cancelled task, a client that left): then ``t_send`` is when
+    it was handed to the client, ``t_first`` NaN, ``t_last`` when it was given up, and there are no tokens."""
 
     program: int
     thread: str
@@ -24,6 +26,12 @@ class LiveCall:
     t_last: float
     prompt_tokens: int
     tokens: tuple[int, ...]
+    outcome: str = "finished"
+
+    @property
+    def answered(self) -> bool:
+        """Whether its reply is here."""
+        return self.outcome == "finished"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +59,11 @@ class LiveRun:
     audit: Audit
 
     def said(self) -> dict[str, str]:
-        """A hash of what every call was answered, by PROGRAM.THREAD.INDEX."""
+        """A hash of what every answered call was answered, by PROGRAM.THREAD.INDEX."""
         return {
             call.name.removeprefix(f"{self.name}."): hashlib.sha256(repr(call.tokens).encode()).hexdigest()[
                 :16
             ]
             for call in self.calls
+            if call.answered
         }

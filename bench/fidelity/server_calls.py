@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bench.errors import InvalidRun
 from bench.records import MemorySink
 from vocabulary import INF, Finished
 
@@ -84,7 +85,7 @@ def _call(row: Finished, program: int, thread: str, index: int) -> Call:
 
 
 def logged(path: Path, run: str) -> list[Call]:
-    """The calls of one run of the live driver, from the scheduler's call log. Raises ValueError for an
+    """The calls of one run of the live driver, from the scheduler's call log. Raises InvalidRun for an
     aborted one, OSError."""
     found = []
     for line in path.read_text(encoding="utf-8").splitlines():
@@ -93,7 +94,7 @@ def logged(path: Path, run: str) -> list[Call]:
         if name[0] != run:
             continue
         if row["aborted"] or row["t_first_token"] is None:
-            raise ValueError(f"{path}: call {'.'.join(name)} was aborted")
+            raise InvalidRun(f"{path}: call {'.'.join(name)} was aborted")
         exec_s = row["prefill_s"] + row["reprefill_s"] + row["decode_s"]
         found.append(
             Call(

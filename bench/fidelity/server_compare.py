@@ -32,7 +32,8 @@ class Row(NamedTuple):
 class Pair(NamedTuple):
     """Two schedulers at one rate. ``measured``: mean over runs of log(a / b) of the mean program latency,
     with its 95 % t interval over the runs, paired; ``simulated``: the same number of the simulation.
-    ``separate``: the interval excludes 0; ``reversed``: it does, and the simulation has the other sign."""
+    ``separate``: the interval excludes 0; ``missed``: it does, and the simulation has not the same sign (a
+    tie predicts no order, ``unseen``)."""
 
     rate: str
     a: str
@@ -48,9 +49,9 @@ class Pair(NamedTuple):
         return self.low > 0.0 or self.high < 0.0
 
     @property
-    def reversed(self) -> bool:
-        """Whether the simulation puts them the other way round."""
-        return self.separate and self.measured * self.simulated < 0.0
+    def missed(self) -> bool:
+        """Whether the simulation puts them the other way round, or sees no difference."""
+        return self.separate and not self.measured * self.simulated > 0.0
 
     @property
     def unseen(self) -> bool:

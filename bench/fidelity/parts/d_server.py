@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from bench.fidelity.part import Options, Outcome, Say
 from bench.fidelity.server_setup import Setup
-from bench.fidelity.server_study import missing, outcome
+from bench.fidelity.server_study import ServerPart
 
 SETUP = Setup(
     name="d-server",
@@ -20,21 +19,6 @@ SETUP = Setup(
 """Conversations of one call: prompts of 81 and replies of 73 tokens in the mean, with the chatbot's long
 tails. KV for every call; slots are what runs short."""
 
-
-class Server:
-    """Single-turn load."""
-
-    name = "d-server"
-    title = "d. A real vLLM server, single calls"
-    cost = "vLLM's environment, two quiet cores; about 7 minutes"
-
-    def missing(self, options: Options) -> str:  # noqa: ARG002
-        """Whether vLLM is there."""
-        return missing()
-
-    def run(self, options: Options, say: Say) -> Outcome:
-        """Measure, fit, predict. Raises BenchError."""
-        return outcome(SETUP, options, say)
-
-
-PART = Server()
+PART = ServerPart(
+    SETUP, "d. A real vLLM server, single calls", "vLLM's environment, two quiet cores; about 7 minutes"
+)

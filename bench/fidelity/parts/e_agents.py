@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from bench.fidelity.part import Options, Outcome, Say
 from bench.fidelity.server_setup import Setup
-from bench.fidelity.server_study import missing, outcome
+from bench.fidelity.server_study import ServerPart
 
 SETUP = Setup(
     name="e-agents",
@@ -20,21 +19,8 @@ SETUP = Setup(
 """Conversations, tool users and tree searches (two iterations, searches of 50 ms) in equal shares: 15 calls
 a program in the mean. KV of 3 072 tokens for 8 calls of 420 tokens in the mean, 2 048 at most."""
 
-
-class Agents:
-    """Multi-turn and agentic load."""
-
-    name = "e-agents"
-    title = "e. A real vLLM server, conversations and agents"
-    cost = "vLLM's environment, two quiet cores; about 9 minutes"
-
-    def missing(self, options: Options) -> str:  # noqa: ARG002
-        """Whether vLLM is there."""
-        return missing()
-
-    def run(self, options: Options, say: Say) -> Outcome:
-        """Measure, fit, predict. Raises BenchError."""
-        return outcome(SETUP, options, say)
-
-
-PART = Agents()
+PART = ServerPart(
+    SETUP,
+    "e. A real vLLM server, conversations and agents",
+    "vLLM's environment, two quiet cores; about 9 minutes",
+)

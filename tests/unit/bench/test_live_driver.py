@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from contextlib import asynccontextmanager
 
 import pytest
@@ -169,7 +170,7 @@ def test_spawned_tasks_are_waited_for_and_can_be_cancelled():
     assert ends == [1]
     assert live.programs[0].outcome == "finished"
     assert golden.gone == 1
-    assert len(live.calls) == 1
+    assert [call.outcome for call in live.calls] == ["finished", "cut"]
 
 
 def test_a_timeout_is_raised_in_the_program_and_its_call_is_given_up():
@@ -186,7 +187,13 @@ def test_a_timeout_is_raised_in_the_program_and_its_call_is_given_up():
         await s.call(new=1, output=1)
 
     golden = Golden(per_token=0.01)
-    run(golden, root)
+    live = run(golden, root)
+    cut, done = live.calls
+    assert (cut.outcome, cut.answered, cut.tokens, done.outcome) == ("cut", False, (), "finished")
+    assert math.isnan(cut.t_first)
+    assert cut.t_sched <= cut.t_send < 0.03 <= cut.t_last
+    assert list(live.said()) == [done.name.removeprefix("run.")]
+    assert live.programs[0].calls == 2
     assert seen == ["no result within 0.03 s"]
     assert golden.gone == 1
     assert len(golden.asked) == 2
@@ -203,7 +210,8 @@ def test_who_leaves_ends_all_its_tasks():
 
     golden = Golden(per_token=0.01)
     live = run(golden, root, two_turns)
-    assert [row.outcome for row in live.programs] == ["abandoned", "finished"]
+    assert [(row.outcome, row.calls) for row in live.programs] == [("abandoned", 1), ("finished", 2)]
+    assert [call.outcome for call in live.calls if call.program == 0] == ["cut"]
     assert golden.gone == 1
 
 

