@@ -85,6 +85,42 @@ class Router(Protocol):
         """Return the id of a live engine. Raises LookupError if none is alive."""
 
 
+class Resume(NamedTuple):
+    """A program whose held calls go on, all of them; ``engine``: where to, None: the router decides."""
+
+    program: int
+    engine: int | None = None
+
+
+@runtime_checkable
+class Gate(Protocol):
+    """Whether a program's call may go to an engine now, before the router is asked.
+
+    A held call waits at the door, which is wait, until its program is resumed. The host asks ``tick`` after
+    every ``finish``, ``abort`` and ``end``, and at ``next_tick``.
+    """
+
+    name: str
+
+    def request(self, call: Call, engines: Sequence[EngineView], now: float) -> bool:
+        """A call arrived: True, it goes on; False, it is held."""
+
+    def finish(self, call: Call, usage: Usage, now: float) -> None:
+        """A call that went on has its reply."""
+
+    def abort(self, call: Call, usage: Usage, now: float) -> None:
+        """A call left without one; a held one, too, which received nothing."""
+
+    def end(self, program: int, now: float) -> None:
+        """The program is over."""
+
+    def next_tick(self) -> float:
+        """Earliest time (s) at which ``tick`` may have something to say by itself; INF if never."""
+
+    def tick(self, engines: Sequence[EngineView], now: float) -> list[Resume]:
+        """Programs whose held calls go on, in that order."""
+
+
 class Kept(NamedTuple):
     """KV that is kept for a thread of a program while it is away: ``tokens`` until ``until`` (s)."""
 
