@@ -30,7 +30,7 @@ class Target:
 
 @dataclass(frozen=True)
 class GatewayOptions:
-    """``system``, ``router``, ``knobs``: as for ``bench run``; only its router, gate and process table act here.
+    """``system``, ``router``, ``knobs``: as for ``bench run``; its router, gate and process table act here.
 
     ``port`` 0: a free one. ``api_keys``: clients need one of them (none: no check). ``max_body``: bytes of
     a request. ``max_hold_s``: a call that a gate holds, or that finds no live engine, gets an error after

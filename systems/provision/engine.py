@@ -26,7 +26,7 @@ class LiveEngine(Protocol):
         """Start without waiting, so that several can start together. Raises EngineUnavailable."""
 
     def ready(self, limit_s: float = ...) -> None:
-        """Wait until it answers; it is stopped if it does not. Raises EngineUnavailable with its last words."""
+        """Wait until it answers; it is stopped if it does not. Raises EngineUnavailable."""
 
     def check(self) -> None:
         """Raises EngineUnavailable, with its last words, if it has ended."""
