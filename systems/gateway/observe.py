@@ -1,4 +1,4 @@
-"""What the gateway tells those who watch it: the event log, Prometheus, tests. Times in seconds since it began."""
+"""What the gateway tells those who watch it: event log, Prometheus, tests. Times in seconds since it began."""
 
 from __future__ import annotations
 
