@@ -26,6 +26,7 @@ PARTS = {
     "PCIe": "engine.swap_scale",
 }
 """What is varied, and the knob that multiplies it."""
+KV_BLOCKS = "engine.kv_blocks"
 FACTORS = (0.85, 1.15)
 METRICS = (
     "program.response.mean",
@@ -66,18 +67,14 @@ class Variation:
 
     def of(self, config: RunConfig, made: Mapping[str, Any]) -> RunConfig:
         """``config`` with the part multiplied on top of what it has already; in FOLDER of its results."""
-        knob, value = self._set(config, made)
-        return replace(config, knobs={**config.knobs, knob: value}, out=config.out / FOLDER)
+        own = float(made["identity"]["transfer"]["scale"]) if self.part == "PCIe" else 1.0
+        return replace(config, knobs=self.on(config.knobs, own), out=config.out / FOLDER)
 
-    def _set(self, config: RunConfig, made: Mapping[str, Any]) -> tuple[str, str]:
-        if self.part == "KV blocks" and "kv_blocks" in config.limits():
-            blocks = max(1, round(config.limits()["kv_blocks"] * self.factor))
-            return "engine.kv_blocks", str(blocks)  # a stated number of blocks is not scaled by kv_scale
-        if self.part == "PCIe":
-            own = float(made["identity"]["transfer"]["scale"])
-        else:
-            own = config.factors().get(self.knob.partition(".")[2], 1.0)
-        return self.knob, f"{own * self.factor:.9g}"
+    def on(self, knobs: Mapping[str, str], own: float = 1.0) -> dict[str, str]:
+        """The knobs of a valid run with the part multiplied; ``own``: its factor where they state none."""
+        if self.part == "KV blocks" and KV_BLOCKS in knobs:  # a stated number is not scaled by kv_scale
+            return {**knobs, KV_BLOCKS: str(max(1, round(int(knobs[KV_BLOCKS]) * self.factor)))}
+        return {**knobs, self.knob: f"{float(knobs.get(self.knob, own)) * self.factor:.9g}"}
 
 
 def variations() -> Iterator[Variation]:

@@ -12,10 +12,13 @@ from bench.cards import FOLDER as CARDS
 from bench.code import code_digest
 from bench.curves.grading import EXPLORATORY, NOT_TESTABLE
 from bench.curves.runner import Options, Outcome, Progress, run
-from bench.errors import BenchError, Exit
+from bench.curves.spec import parse
+from bench.errors import BenchError, Exit, UsageError
+from bench.sensitivity import Variation
 from bench.sensitivity import variations as parts
 from reports.numbers import bounded
 from reports.page import Section, Table
+from systems.catalog import load_system
 
 AS_IT_IS = "as it is"
 UNTESTED, NO_VERDICT = "untested", "n/a (exploratory)"
@@ -24,17 +27,17 @@ SCALE = "robust"
 """The scale that is varied unless another is asked for, where an experiment has it."""
 
 
-def variations(gpus: Sequence[str] = ("h100",)) -> Iterator[tuple[str, str | None, dict[str, str]]]:
-    """(name, GPU or None, knobs) of every variation: other tables, then each part by 15 % both ways."""
+def variations(gpus: Sequence[str] = ("h100",)) -> Iterator[tuple[str, str | Variation]]:
+    """(name, GPU or changed part) of every variation: other tables, then each part by 15 % both ways."""
     for gpu in gpus:
-        yield gpu.upper(), gpu, {}
+        yield gpu.upper(), gpu
     for part in parts():
-        yield part.name, None, {part.knob: f"{part.factor:g}"}
+        yield part.name, part
 
 
 def names() -> list[str]:
     """What ``vary`` yields, in order."""
-    return [AS_IT_IS, *(name for name, _, _ in variations())]
+    return [AS_IT_IS, *(name for name, _ in variations())]
 
 
 def vary(
@@ -46,14 +49,40 @@ def vary(
     """
     plain = replace(options, beside=False)
     yield AS_IT_IS, run(data, path, plain, progress)
-    for name, gpu, knobs in variations():
-        changed = replace(plain, gpu=gpu or plain.gpu, knobs={**plain.knobs, **knobs})
+    curves = parse(data, path)
+    systems = (*curves.systems, *curves.beside)
+    for name, what in variations():
         try:
-            yield name, run(data, path, changed, progress)
+            yield name, run(data, path, changed(plain, what, systems), progress)
         except BenchError as error:
             if error.exit_code not in (Exit.USAGE, Exit.INVALID_RUN):
                 raise
             yield name, str(error).splitlines()[0]
+
+
+def changed(options: Options, what: str | Variation, systems: Sequence[str]) -> Options:
+    """``options`` on another GPU, or with a part multiplied on top of what they and the systems have.
+
+    ``systems``: names of the experiment's. Raises UsageError where that changes nothing, or where one
+    knob cannot do it for all of them.
+    """
+    if isinstance(what, str):
+        return replace(options, gpu=what)
+    own = _swap_scale(systems) if what.part == "PCIe" and what.knob not in options.knobs else 1.0
+    knobs = what.on(options.knobs, own)
+    new = knobs.items() - options.knobs.items()
+    if all(float(options.knobs.get(name, own)) == float(value) for name, value in new):
+        raise UsageError(f"{what.name} changes nothing here")
+    return replace(options, knobs=knobs)
+
+
+def _swap_scale(systems: Sequence[str]) -> float:
+    own = {str(load_system(name.partition("/")[0]).engine_option("swap_scale")) for name in systems}
+    if len(own) > 1:
+        raise UsageError(
+            f"one engine.swap_scale cannot stand for those of the systems: {', '.join(sorted(own))}"
+        )
+    return float(own.pop())
 
 
 def table(outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
@@ -141,9 +170,16 @@ def lasting(outcome: Outcome, experiment: str) -> Lasting:
 def _cell(row: Mapping[str, Any] | None, found: Mapping[str, Any], scale: str) -> str:
     if row is None:
         return NOT_VARIED
-    text = "; ".join([row["survives"], *row["changed"]])
+    text = _survived(row, found)
     text += f" (scale {found['scale']}: {row['verdict']})" if found["scale"] != scale else ""
     return text + (" (so far)" if found["missing"] else "")
+
+
+def _survived(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """The word and what changes it; of how many variations, where some could not be run."""
+    run, failed = len(found["variations"]) - 1, len(found["failed"])
+    of = f" ({run} of {run + failed})" if failed and row["survives"] == "yes" else ""
+    return "; ".join([row["survives"] + of, *row["changed"]])
 
 
 def _note(found: Mapping[str, Any]) -> str:
@@ -165,7 +201,7 @@ def _columns(found: Mapping[str, Any]) -> list[str]:
 def _rows(found: Mapping[str, Any]) -> list[list[str]]:
     """A row per claim that was tested under some variation: what was got under each."""
     return [
-        [row["statement"], row["expected"], row["verdict"], "; ".join([row["survives"], *row["changed"]]),
+        [row["statement"], row["expected"], row["verdict"], _survived(row, found),
          *row["got"].values()]
         for row in found["claims"] if row["survives"] != UNTESTED
     ]  # fmt: skip

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -11,8 +12,9 @@ from bench.curves import robustness as module
 from bench.curves.robustness import AS_IT_IS, keep_record, lasting, markdown, names, record, table, vary
 from bench.curves.runner import Options, Outcome
 from bench.curves.spec import parse
-from bench.errors import InvalidRun, MissingError
+from bench.errors import InvalidRun, MissingError, UsageError
 from bench.reproduce import load
+from bench.sensitivity import Variation
 
 DATA, PATH = load("autellix:fig12")
 NAME = "autellix:fig12"
@@ -48,11 +50,22 @@ def test_what_is_kept_is_found_by_later_pages(tmp_path):
     assert found["missing"] == [n for n in names() if n not in (AS_IT_IS, "H100", "decode x 0.85")]
     keep_record(found, options)
     told = lasting(replace_options(BASE, options), NAME)
-    assert told.column[:2] == ["yes (so far)", "no; H100: not reproduced (so far)"]
+    assert told.column == ["yes (1 of 2) (so far)", "no; H100: not reproduced (so far)",
+                           "n/a (exploratory) (so far)", "untested (so far)"]  # fmt: skip
     assert "decode x 0.85 could not be run: no room" in told.note
     small = lasting(replace_options(BASE, Options("small", tmp_path)), NAME)
-    assert small.column[0] == "yes (scale robust: reproduced) (so far)"
+    assert small.column[0] == "yes (1 of 2) (scale robust: reproduced) (so far)"
+    assert "| claim 0 | 2x | reproduced | yes (1 of 2) | 1.50" in markdown(found)
     assert "| claim 1 | 2x | partly | no; H100: not reproduced | 1.50" in markdown(found)
+
+
+def test_yes_is_plain_where_every_variation_was_run(tmp_path):
+    options = Options("robust", tmp_path)
+    keep_record(record(dict.fromkeys(names(), BASE), options, NAME), options)
+    assert lasting(replace_options(BASE, options), NAME).column[0] == "yes"
+    ran = dict.fromkeys(names(), BASE) | {"decode x 0.85": "no room"}
+    keep_record(record(ran, options, NAME), options)
+    assert lasting(replace_options(BASE, options), NAME).column[0] == "yes (10 of 11)"
 
 
 def replace_options(one, options):
@@ -89,6 +102,45 @@ def test_every_variation_is_run_and_one_that_cannot_is_said(monkeypatch):
     assert found["KV blocks x 0.85"] == "too long"
     assert asked[:2] == [(None, {"a.b": "1"}, False), ("h100", {"a.b": "1"}, False)]
     assert ({"a.b": "1", "engine.swap_scale": "1.15"}) in [knobs for _, knobs, _ in asked]
+
+
+@pytest.mark.parametrize(
+    ("given", "part", "changed"),
+    [
+        ({"latency.prefill": "1.3"}, "prefill", {"latency.prefill": "1.105"}),
+        ({"latency.prefill": "1.3"}, "decode", {"latency.prefill": "1.3", "latency.decode": "0.85"}),
+        ({"engine.kv_blocks": "1000"}, "KV blocks", {"engine.kv_blocks": "850"}),
+        ({"engine.kv_scale": "0.5"}, "KV blocks", {"engine.kv_scale": "0.425"}),
+        ({"engine.swap_scale": "2"}, "PCIe", {"engine.swap_scale": "1.7"}),
+        ({}, "PCIe", {"engine.swap_scale": "0.85"}),
+    ],
+)
+def test_a_part_is_varied_on_top_of_what_the_user_gave(given, part, changed):
+    options = module.changed(Options("robust", Path("x"), knobs=given), Variation(part, 0.85), ["mlfq"])
+    assert options.knobs == changed
+
+
+def test_the_systems_own_scale_of_pcie_is_multiplied(monkeypatch):
+    own = {"slow": 2.0, "slower": 4.0}
+    monkeypatch.setattr(
+        module, "load_system", lambda name: SimpleNamespace(engine_option=lambda _: own[name])
+    )
+    options, pcie = Options("robust", Path("x")), Variation("PCIe", 1.15)
+    assert module.changed(options, pcie, ["slow", "slow/plas"]).knobs == {"engine.swap_scale": "2.3"}
+    with pytest.raises(UsageError, match=r"cannot stand for those of the systems: 2\.0, 4\.0"):
+        module.changed(options, pcie, ["slow", "slower"])
+    given = replace(options, knobs={"engine.swap_scale": "3"})
+    assert module.changed(given, pcie, ["slow", "slower"]).knobs == {"engine.swap_scale": "3.45"}
+
+
+@pytest.mark.parametrize(
+    ("given", "part"), [({"engine.swap_scale": "0.0"}, "PCIe"), ({"engine.kv_blocks": "1"}, "KV blocks")]
+)
+def test_a_variation_that_changes_nothing_is_none(monkeypatch, given, part):
+    monkeypatch.setattr(module, "run", lambda *_: BASE)
+    found = dict(vary(DATA, PATH, Options("robust", Path("x"), knobs=given)))
+    assert found[f"{part} x 0.85"] == f"{part} x 0.85 changes nothing here"
+    assert sum(isinstance(one, str) for one in found.values()) == 2
 
 
 def test_what_would_stop_all_stops(monkeypatch):
