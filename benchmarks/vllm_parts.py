@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vllm.sampling_params import SamplingParams
@@ -13,10 +13,12 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 
+from systems.protocols import Kept
+from systems.vllm_host.keeper import by_deadline
 from systems.vllm_host.options import HostOptions
 from systems.vllm_host.scheduler import PolicyMixin
 from systems.vllm_host.worker import build_scheduler
-from vocabulary import BLOCK, EngineConfig
+from vocabulary import BLOCK, INF, EngineConfig
 
 
 class Parts:
@@ -46,13 +48,54 @@ class Parts:
         sampled = [[] if (r := requests[n]).is_prefill_chunk else [r.num_output_tokens] for n in names]
         return ModelRunnerOutput(names, {name: i for i, name in enumerate(names)}, sampled)
 
-    def build(self, config: EngineConfig, policy: str | None, order: str, clock: Callable[[], float]) -> Any:
-        """vLLM's own scheduler (``policy`` None) or our class with a policy of the catalog."""
+    def build(
+        self, config: EngineConfig, policy: str | None, order: str, kept: int, clock: Callable[[], float]
+    ) -> Any:
+        """vLLM's own scheduler (``policy`` None) or our class with a policy of the catalog.
+
+        ``kept``: blocks up to which it keeps what calls leave, 0 for no retention.
+        """
         if policy is None:
             return build_scheduler(config, cls=Scheduler, order=order)
-        options = HostOptions(scheduler=policy, record_decisions=False)
         cls = timed(self.inside)
-        return build_scheduler(config, cls=cls, order=order, clock=clock, options=options)
+        if not kept:
+            options = HostOptions(scheduler=policy)
+            return build_scheduler(config, cls=cls, order=order, clock=clock, options=options)
+        retention = UpTo(kept)
+        options = Keeping(retention, scheduler=policy)
+        made = build_scheduler(config, cls=cls, order=order, clock=clock, options=options)
+        retention.blocks = made.keeper.pinned_blocks
+        return made
+
+
+class UpTo:
+    """Keeps for its program's next call what a call leaves, while fewer than ``most`` blocks are kept."""
+
+    name = "up to"
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.blocks: Callable[[], int] = lambda: 0
+
+    def idle(self, program: int, tokens: int, tool: str, now: float) -> float:  # noqa: ARG002
+        """For ever, or not at all."""
+        return INF if self.blocks() < self.most else now
+
+    def victims(self, candidates: Sequence[Kept], now: float) -> Sequence[Kept]:  # noqa: ARG002
+        """The default order."""
+        return by_deadline(candidates)
+
+
+class Keeping(HostOptions):
+    """Options with a retention policy that is there already."""
+
+    def __init__(self, retention: UpTo, **options: Any) -> None:
+        super().__init__(retention=f"{__name__}:UpTo", **options)
+        object.__setattr__(self, "made", retention)
+
+    def build_retention(self) -> Any:
+        """The one that was given."""
+        return self.made  # type: ignore[attr-defined]
 
 
 class Inside:

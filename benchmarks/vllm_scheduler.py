@@ -1,13 +1,16 @@
 """What our class adds to the CPU time of vLLM's own scheduler: 256 calls run, 1 000 wait, on one core.
 
-    python benchmarks/vllm_scheduler.py [--rounds N] [--json]     # about 100 s; needs the vLLM environment
+    python benchmarks/vllm_scheduler.py [--rounds N] [--kept BLOCKS] [--json]
+
+About 100 s; needs the vLLM environment. ``--kept 4000``: our class once more with each policy, keeping what
+calls leave for their programs' next calls, up to so many blocks.
 
 1 256 programs of 12 calls in a closed loop (a finished call is followed at once by its program's next, a
 finished program by a new one), prompts of 64 to 320 new tokens on top of the program's context, replies of
 32 to 600 tokens; 256 sequences, 2 048 tokens a step, 16 384 blocks of 16 tokens, prefix cache on. No model:
 every step takes 20 ms of the schedulers' clock, but the clock is read as in a server. vLLM's own scheduler
 runs the same load with ``--scheduling-policy priority`` and ``fcfs``, ours with fcfs, mlfq, plas and atlas at
-their defaults.
+their defaults. With ``--kept``, a line at the end says how many blocks were kept: the mean over turns.
 
 All run in one process, in turns of 5 steps, the order shuffled; 8 turns are a round. A round's figure is CPU
 time (thread time) of ``schedule`` + ``update_from_output`` per step; its ratio that over vLLM's in the same
@@ -28,7 +31,7 @@ from functools import partial
 from math import comb
 from pathlib import Path
 from random import Random
-from statistics import median
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
@@ -59,6 +62,7 @@ class Load:
     def __init__(self, name: str, make: Callable[[Callable[[], float]], Any], parts: Any) -> None:
         self.name, self.parts = name, parts
         self.rng = Random(1)
+        self.kept: list[int] = []
         self.time = 0.0
         self.scheduler = make(self.clock)
         self.programs = 0
@@ -114,6 +118,8 @@ class Load:
         """Some steps."""
         for _ in range(steps):
             self.step()
+        if keeper := getattr(self.scheduler, "keeper", None):
+            self.kept.append(keeper.pinned_blocks())
 
     def take(self) -> Figures:
         """What was spent since the last call of this."""
@@ -124,14 +130,22 @@ class Load:
         return Figures(in_step, in_step + arrivals, s["calls"] / s["steps"], own)
 
 
-def loads() -> list[Load]:
-    """One per scheduler. Imports vLLM."""
+def loads(kept: int) -> list[Load]:
+    """One per scheduler, and one more per policy if blocks are to be ``kept``. Imports vLLM."""
     from benchmarks.vllm_parts import Parts
 
     parts = Parts()
     orders = {base: base.split()[1] for base in BASES}
-    made = [Load(base, partial(parts.build, CONFIG, None, order), parts) for base, order in orders.items()]
-    return made + [Load(f"ours {n}", partial(parts.build, CONFIG, n, "priority"), parts) for n in OURS]
+    made = [Load(base, partial(parts.build, CONFIG, None, order, 0), parts) for base, order in orders.items()]
+    return made + [
+        Load(
+            f"ours {n}{', kept' if blocks else ''}",
+            partial(parts.build, CONFIG, n, "priority", blocks),
+            parts,
+        )
+        for blocks in ((0, kept) if kept else (0,))
+        for n in OURS
+    ]
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
@@ -145,12 +159,13 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return ordered[low], ordered[n - 1 - low]
 
 
-def measured(rounds: int, turns: int, warm: int) -> dict[str, list[Figures]]:
-    """Figures by scheduler and round."""
-    made = loads()
+def measured(rounds: int, turns: int, warm: int, kept: int) -> tuple[dict[str, list[Figures]], float]:
+    """Figures by scheduler and round; blocks kept in the mean over turns."""
+    made = loads(kept)
     for load in made:
         load.run(warm)
         load.take()
+        load.kept.clear()
     gc.collect()
     gc.freeze()  # as vLLM's engine core does
     rng, found = Random(2), {load.name: [] for load in made}
@@ -159,7 +174,8 @@ def measured(rounds: int, turns: int, warm: int) -> dict[str, list[Figures]]:
             load.run(TURN)
         for load in made:
             found[load.name].append(load.take())
-    return found
+    blocks = [number for load in made for number in load.kept]
+    return found, fmean(blocks) if blocks else 0.0
 
 
 def report(found: dict[str, list[Figures]]) -> list[dict[str, Any]]:
@@ -195,6 +211,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=41)
     parser.add_argument("--turns", type=int, default=8, help=f"of {TURN} steps, per scheduler and round")
     parser.add_argument("--warm", type=int, default=600, help="steps before the first round")
+    parser.add_argument("--kept", type=int, default=0, help="blocks that retention keeps; 0: none")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     try:
@@ -205,8 +222,14 @@ def main() -> None:
         python = str(vllm_python())
         os.environ.update(OMP_NUM_THREADS="1", VLLM_LOGGING_LEVEL="ERROR", VLLM_NO_USAGE_STATS="1")
         os.execv(python, [python, *sys.argv])
-    rows = report(measured(arguments.rounds, arguments.turns, arguments.warm))
-    print(json.dumps({"block": BLOCK, "rows": rows}, indent=1)) if arguments.json else show(rows)
+    found, kept = measured(arguments.rounds, arguments.turns, arguments.warm, arguments.kept)
+    rows = report(found)
+    if arguments.json:
+        print(json.dumps({"block": BLOCK, "kept_blocks": kept, "rows": rows}, indent=1))
+        return
+    show(rows)
+    if arguments.kept:
+        print(f"kept: {kept:.0f} blocks in the mean, at most {arguments.kept} and a call's")
 
 
 if __name__ == "__main__":

@@ -2,14 +2,15 @@
 
 A kept prefix is a *pin*: each of its blocks has one reference more, as if its
 call had not been freed yet (delayed free). Whoever lacks free blocks gets those
-of pins at once, so that no call waits and none is preempted because of a pin.
+of pins at once, so that no call waits and none is preempted because of a pin;
+where those would not do, all pins stay.
 Imports nothing of vLLM; a block is vLLM's (block_id, ref_cnt, block_hash, is_null).
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
@@ -37,8 +38,12 @@ class Pin:
 class Keeper:
     """The pins of one engine. ``now``: its clock (s). ``policy``: None if only clients decide.
 
-    ``needs(request)`` says how many blocks that nobody uses admitting it whole takes, pins aside.
+    ``needs(request)`` says how many blocks that nobody uses admitting it whole takes, pins aside;
+    ``grows(request, tokens)`` how many more a call that has KV takes at least for that many tokens.
     ``remember``: what programs left is known until they end, for ``retain``, ``drop`` and ``protect``.
+
+    Wraps the manager's ``allocate_slots`` and, to know without counting which blocks only pins hold,
+    its pool's ``touch`` and ``free_blocks``.
     """
 
     def __init__(
@@ -46,6 +51,7 @@ class Keeper:
         manager: Manager,
         now: Callable[[], float],
         needs: Callable[[Any], int],
+        grows: Callable[[Any, int], int],
         policy: Retention | None = None,
         remember: bool = True,
     ) -> None:
@@ -55,15 +61,21 @@ class Keeper:
         self._manager = manager
         self._now = now
         self._needs = needs
+        self._grows = grows
         self._policy = policy
         self._remember = remember
         self._verdicts: dict[int, tuple[float, int]] = {}
         self._idle: dict[Key, list[tuple[Block, object]]] = {}
         self._owners: dict[int, int] = {}  # block id -> pins that hold it
+        self._only = 0  # of these, how many nobody else holds
         self._deadlines: list[tuple[float, int, Pin]] = []
         self._ties = count()
+        self._order: deque[Key] | None = None  # of giving up, while none is pinned and the clock stands
         self._allocate = manager.allocate_slots
         manager.allocate_slots = self.allocate_slots
+        pool = manager.block_pool
+        self._touch, self._free = pool.touch, pool.free_blocks
+        pool.touch, pool.free_blocks = self.touch, self.free_blocks
 
     # What the host reports
 
@@ -94,7 +106,8 @@ class Keeper:
             self._release(key, "released")
 
     def expire(self) -> None:
-        """Let go what is past its deadline."""
+        """Let go what is past its deadline; what is to be given up first is asked anew."""
+        self._order = None
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] <= self._now():
             pin = heappop(deadlines)[2]
@@ -147,57 +160,123 @@ class Keeper:
     # Room
 
     def allocate_slots(self, request: Any, tokens: int, *args: Any, **kwargs: Any) -> Any:
-        """vLLM's, which lacks blocks only if those of pins would not do."""
+        """vLLM's, which lacks blocks only if those of pins would not do; then no pin is given up."""
         blocks = self._allocate(request, tokens, *args, **kwargs)
-        if blocks is not None or not self.pins:
+        if blocks is not None or not self._only or self._hopeless(request, tokens, *args, **kwargs):
             return blocks
-        whole = kwargs.get("full_sequence_must_fit") and len(self._manager.empty_kv_cache_blocks.blocks) == 1
-        if whole and self._needs(request) > self._pool.get_num_free_blocks() + self.reclaimable():
-            return None  # it has to wait anyway
+        given: list[tuple[Key, Pin]] = []
         for key in self._victims():
-            self._release(key, "given_up")
+            given.append((key, self.pins[key]))
+            self._let_go(key)
             blocks = self._allocate(request, tokens, *args, **kwargs)
             if blocks is not None:
+                self.count["given_up"] += len(given)
                 return blocks
+        for key, pin in given:  # nothing was allocated, so their content is still there
+            self._hold(key, pin)
+        self._order = None
         return None
+
+    def _hopeless(
+        self,
+        request: Any,
+        tokens: int,
+        *args: Any,
+        new_computed_blocks: Any = None,
+        full_sequence_must_fit: bool = False,
+        **kwargs: Any,  # noqa: ARG002
+    ) -> bool:
+        """Whether even all of the pins' blocks would not do, where that is told at once."""
+        if len(self._manager.empty_kv_cache_blocks.blocks) > 1:
+            return False
+        if full_sequence_must_fit:
+            need = self._needs(request)
+        elif new_computed_blocks is None and not args:
+            need = self._grows(request, tokens)
+        else:
+            return False
+        return bool(need > self._pool.get_num_free_blocks() + self._only)
 
     def reclaimable(self) -> int:
         """Blocks that only pins hold."""
-        pool = self._pool.blocks
-        return sum(pool[number].ref_cnt == owners for number, owners in self._owners.items())
+        return self._only
+
+    def pinned_blocks(self) -> int:
+        """Blocks that pins hold."""
+        return len(self._owners)
 
     def held_by_calls(self, block: Block) -> bool:
         """Whether somebody else than pins holds it."""
         return bool(block.ref_cnt > self._owners.get(block.block_id, 0))
 
-    def _victims(self) -> list[Key]:
+    def _victims(self) -> Iterator[Key]:
+        """All pins in the order of giving up: the policy's, then those it left out."""
+        if self._order is None:
+            self._order = deque(self._ordered())
+        while self._order:
+            if (key := self._order.popleft()) in self.pins:
+                yield key
+
+    def _ordered(self) -> dict[Key, None]:
         kept = [pin.about for pin in self.pins.values()]
-        order = self._policy.victims(kept, self._now()) if self._policy else by_deadline(kept)
-        return [(one.program, one.thread) for one in order]
+        first = self._policy.victims(kept, self._now()) if self._policy is not None else ()
+        keys = dict.fromkeys((one.program, one.thread) for one in first)
+        if not keys.keys() >= self.pins.keys():
+            for one in by_deadline(kept):
+                keys.setdefault((one.program, one.thread))
+        return keys
 
     # Blocks
 
+    def touch(self, blocks: Sequence[Block]) -> None:
+        """vLLM's: a call takes cached blocks over."""
+        if self._only:
+            self._only -= sum(self._owners.get(b.block_id) == b.ref_cnt for b in blocks)
+        self._touch(blocks)
+
+    def free_blocks(self, blocks: Iterable[Block]) -> None:
+        """vLLM's: a call lets blocks go."""
+        if not self._owners:
+            self._free(blocks)
+            return
+        blocks = list(blocks)
+        self._free(blocks)
+        self._only += sum(self._owners.get(b.block_id) == b.ref_cnt for b in blocks)
+
     def _pin(self, about: Kept, blocks: list[Block]) -> None:
-        key = (about.program, about.thread)
-        self._pool.touch(blocks)
-        self._release(key, "released")
-        for block in blocks:
-            self._owners[block.block_id] = self._owners.get(block.block_id, 0) + 1
-        pin = self.pins[key] = Pin(about, blocks)
+        key, pin = (about.program, about.thread), Pin(about, blocks)
+        self._order = None
+        old = self.pins.pop(key, None)
+        self._hold(key, pin)  # before the old one goes, whose blocks may be the same
+        if old is not None:
+            self._drop(old)
+            self.count["released"] += 1
         if about.until < INF:
             heappush(self._deadlines, (about.until, next(self._ties), pin))
         self.count["pinned"] += 1
 
     def _release(self, key: Key, why: str) -> None:
-        pin = self.pins.pop(key, None)
-        if pin is None:
-            return
+        if key in self.pins:
+            self._let_go(key)
+            self.count[why] += 1
+
+    def _hold(self, key: Key, pin: Pin) -> None:
+        self._touch(pin.blocks)
+        self.pins[key] = pin
         for block in pin.blocks:
-            self._owners[block.block_id] -= 1
-            if not self._owners[block.block_id]:
+            owners = self._owners[block.block_id] = self._owners.get(block.block_id, 0) + 1
+            self._only += owners == block.ref_cnt == 1
+
+    def _let_go(self, key: Key) -> None:
+        self._drop(self.pins.pop(key))
+
+    def _drop(self, pin: Pin) -> None:
+        for block in pin.blocks:
+            owners = self._owners[block.block_id] = self._owners[block.block_id] - 1
+            if not owners:
                 del self._owners[block.block_id]
-        self._pool.free_blocks(reversed(pin.blocks))
-        self.count[why] += 1
+                self._only -= block.ref_cnt == 1
+        self._free(list(reversed(pin.blocks)))
 
     def _intact(self, key: Key) -> list[Block]:
         """The start of what the thread left that nobody has overwritten since."""

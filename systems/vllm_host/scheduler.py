@@ -267,7 +267,8 @@ class PolicyMixin:
 
     def _build_keeper(self) -> Keeper:
         policy, remember = self.options.build_retention(), self.options.control is not None
-        return Keeper(self.kv_cache_manager, self.now, lambda r: self.blocks_needed(r)[0], policy, remember)
+        needs, grows = (lambda r: self.blocks_needed(r)[0]), self.growth
+        return Keeper(self.kv_cache_manager, self.now, needs, grows, policy, remember)
 
     def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> Any:
         """vLLM's, which cannot while a block is in use: let go what is kept."""

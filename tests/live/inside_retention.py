@@ -17,6 +17,7 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from systems.vllm_host.control import Client
+from systems.vllm_host.keeper import Fixed
 from systems.vllm_host.options import HostOptions
 from systems.vllm_host.scheduler import PolicyScheduler
 from systems.vllm_host.worker import build_scheduler
@@ -73,6 +74,10 @@ class Engine:
             refs.update(b.block_id for b in manager.get_blocks(name).blocks[0] if not b.is_null)
         for pin in keeper.pins.values() if keeper else ():
             refs.update(block.block_id for block in pin.blocks)
+        if keeper:
+            owners = Counter(block.block_id for pin in keeper.pins.values() for block in pin.blocks)
+            only = sum(self.pool.blocks[number].ref_cnt == n for number, n in owners.items())
+            assert (keeper.reclaimable(), keeper.pinned_blocks()) == (only, len(owners))
         free = {block.block_id for block in self.pool.free_block_queue.get_all_free_blocks()}
         for block in self.pool.blocks:
             if not block.is_null:
@@ -117,13 +122,23 @@ def survival():
     return found
 
 
+class Silent(Fixed):
+    """Never says what to give up."""
+
+    def victims(self, candidates, now):
+        return []
+
+
 def pressure():
     """(starts and ends of all calls, preemptions, counters) with nothing and with everything kept for ever.
+
+    The last time by a policy that names no victims.
 
     A step takes a whole prompt, so that what a resumed call finds in the cache cannot change any time.
     """
     found = []
-    for retention, knobs in (("none", {}), ("fixed", {"seconds": INF})):
+    forever = {"seconds": INF}
+    for retention, knobs in (("none", {}), ("fixed", forever), (f"{__name__}:Silent", forever)):
         rng = Random(3)
         engine = Engine(EngineConfig(60, 6, 4096, 2048), retention=retention, retention_knobs=knobs)
         for number in range(120):

@@ -35,11 +35,13 @@ def test_what_is_kept_survives_a_flood_until_its_deadline(results):
 
 
 def test_nobody_waits_and_nobody_is_preempted_for_what_is_kept(results):
-    (plain, preemptions, _), (kept, kept_preemptions, count) = results["pressure"]
-    assert kept == plain
-    assert kept_preemptions == preemptions
+    (plain, preemptions, _), *others = results["pressure"]
     assert preemptions > 10
-    assert count["given_up"] > 20
+    assert len(others) == 2  # the last policy never says whom to give up
+    for kept, kept_preemptions, count in others:
+        assert kept == plain
+        assert kept_preemptions == preemptions
+        assert count["given_up"] > 20
 
 
 def test_clients_drop_keep_and_ask(results):
