@@ -71,6 +71,11 @@ def numbers(calls: Sequence[Call]) -> Numbers:
     )
 
 
+def medians(several: Iterable[Numbers]) -> Numbers:
+    """Number by number, over several runs."""
+    return Numbers._make(float(np.median(column)) for column in zip(*several, strict=True))
+
+
 def simulated(sink: MemorySink) -> list[Call]:
     """The calls of a simulated run."""
     return [_call(row, row.call.program, row.call.thread, row.call.index) for row in sink.calls]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import NamedTuple
 
 import numpy as np
@@ -19,21 +19,23 @@ METRICS = ("tpot", "ttft", "program")
 
 
 class Row(NamedTuple):
-    """One (rate, scheduler): measured (median of the runs) and simulated, seconds, and the median over
-    runs of the absolute relative error, by metric."""
+    """One (rate, scheduler), by metric: measured and simulated (medians over the rounds, seconds), the median
+    over rounds of the absolute relative error, and the same of one real run predicted by another
+    (``again``, over all pairs of rounds; NaN with one): what a perfect model would be off by."""
 
     rate: str
     scheduler: str
     measured: Mapping[str, float]
     simulated: Mapping[str, float]
     error: Mapping[str, float]
+    again: Mapping[str, float]
 
 
 class Pair(NamedTuple):
     """Two schedulers at one rate. ``measured``: mean over runs of log(a / b) of the mean program latency,
     with its 95 % t interval over the runs, paired; ``simulated``: the same number of the simulation.
-    ``separate``: the interval excludes 0; ``missed``: it does, and the simulation has not the same sign (a
-    tie predicts no order, ``unseen``)."""
+    ``separate``: the interval excludes 0; ``missed``: it does, and the simulation has the other sign;
+    ``unseen``: it does, and in the simulation the two are exactly alike: they decide alike."""
 
     rate: str
     a: str
@@ -50,8 +52,8 @@ class Pair(NamedTuple):
 
     @property
     def missed(self) -> bool:
-        """Whether the simulation puts them the other way round, or sees no difference."""
-        return self.separate and not self.measured * self.simulated > 0.0
+        """Whether the simulation puts them the other way round."""
+        return self.separate and self.measured * self.simulated < 0.0
 
     @property
     def unseen(self) -> bool:
@@ -59,22 +61,33 @@ class Pair(NamedTuple):
         return self.separate and self.simulated == 0.0
 
 
-def rows(measured: Mapping[Cell, Sequence[Numbers]], simulated: Mapping[Cell, Numbers]) -> list[Row]:
-    """A row per (rate, scheduler)."""
+def rows(
+    measured: Mapping[Cell, Sequence[Numbers]], simulated: Mapping[Cell, Sequence[Numbers]]
+) -> list[Row]:
+    """A row per (rate, scheduler); run k is predicted by simulation k."""
     found = []
     for cell, runs in measured.items():
-        ours = simulated[cell]._asdict()
-        theirs = {m: [run._asdict()[m] for run in runs] for m in METRICS}
-        error = {m: float(np.median([abs(ours[m] / x - 1.0) for x in theirs[m]])) for m in METRICS}
-        found.append(
-            Row(
-                *cell, {m: float(np.median(theirs[m])) for m in METRICS}, {m: ours[m] for m in METRICS}, error
-            )
-        )
+        ours = {m: [getattr(one, m) for one in simulated[cell]] for m in METRICS}
+        theirs = {m: [getattr(one, m) for one in runs] for m in METRICS}
+        off = {m: _off(zip(ours[m], theirs[m], strict=True)) for m in METRICS}
+        again = {m: _off(permutations(theirs[m], 2)) for m in METRICS}
+        found.append(Row(*cell, _medians(theirs), _medians(ours), off, again))
     return found
 
 
-def pairs(measured: Mapping[Cell, Sequence[Numbers]], simulated: Mapping[Cell, Numbers]) -> list[Pair]:
+def _off(pairs: Iterable[tuple[float, float]]) -> float:
+    """Median of |predicted / real - 1|; NaN of none."""
+    errors = [abs(predicted / real - 1.0) for predicted, real in pairs]
+    return float(np.median(errors)) if errors else math.nan
+
+
+def _medians(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    return {name: float(np.median(several)) for name, several in values.items()}
+
+
+def pairs(
+    measured: Mapping[Cell, Sequence[Numbers]], simulated: Mapping[Cell, Sequence[Numbers]]
+) -> list[Pair]:
     """Every pair of schedulers at every rate; run k of one is paired with run k of the other."""
     by_rate: dict[str, list[str]] = defaultdict(list)
     for rate, scheduler in measured:
@@ -84,7 +97,8 @@ def pairs(measured: Mapping[Cell, Sequence[Numbers]], simulated: Mapping[Cell, N
         for a, b in combinations(names, 2):
             both = zip(measured[rate, a], measured[rate, b], strict=True)
             interval = t_interval([math.log(x.program / y.program) for x, y in both])
-            ours = math.log(simulated[rate, a].program / simulated[rate, b].program)
+            rounds = zip(simulated[rate, a], simulated[rate, b], strict=True)
+            ours = float(np.mean([math.log(x.program / y.program) for x, y in rounds]))
             found.append(Pair(rate, a, b, interval.value, interval.low, interval.high, ours))
     return found
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.fidelity.server_calls import numbers
+from bench.fidelity.server_calls import medians, numbers
 from bench.fidelity.server_setup import BLOCK_SIZE
 from systems.vllm_host.tiny import TinyLlama
 
@@ -50,7 +50,10 @@ _SETTLED = (
     "become 15 % in TPOT. (3) Runs with a late client are made again. Development runs around then, on a "
     "busy machine, missed, too: 34 % (e, quick) and 32 % (d, small). (4) The first full run of d, with one "
     "fit run before all others: 28 %, missed; e's was ended after two runs. The fit's steps had been slower "
-    "than those they predicted; its runs take turns with the others since, which was chosen knowing that."
+    "than those they predicted; its runs take turns with the others since, which was chosen knowing that. "
+    "(5) The second full run of d, all three fit runs pooled into one fit: 22 %, missed, with runs of one "
+    "cell up to 90 % apart; since then each round is predicted from its own fit run, and the last but one "
+    "column tells how far real runs are from each other. Chosen knowing that; the record is of runs after it."
 )
 
 
@@ -59,13 +62,14 @@ def _fit(found: Study) -> str:
     terms = ", ".join(f"{value:.3g} per {term}" for term, value in c.coefficients.items())
     errors = "; ".join(map(str, c.held_out))
     return (
-        f"**Fit**, from the {c.source['steps']} steps of {found.setup.repeats} fcfs runs at "
-        f"{found.rates['fit']:g}/s, which took turns with the others, nothing else: ms {terms}. Held out: "
+        f"**Fit.** {found.setup.repeats} rounds, each a fcfs run at {found.rates['fit']:g}/s and then every "
+        "scheduler at the two other rates; what is predicted of a round is fitted to the steps of its own "
+        f"fcfs run and nothing else. The {c.source['steps']} steps of all of them: ms {terms}. Held out: "
         f"{errors}. Steps that took over three times the fit (interruptions) do not count: "
         f"{c.source['interrupted_steps']}, {found.lost:.1%} of the time. Way from engine to client and "
         f"back, in the same runs (median): {found.lag_s * 1e3:.1f} ms (the way there is that of the quickest "
         "tenth, which did not wait for a step to end). The simulator puts between half and one and a half of "
-        f"it before every call, drawn; a prediction is the median of {found.ensemble} such runs. "
+        f"it before every call, drawn; a round's prediction is the median of {found.ensemble} such runs. "
         f"{_SETTLED}"
     )
 
@@ -73,8 +77,8 @@ def _fit(found: Study) -> str:
 def _rows(found: Study) -> str:
     lines = [
         "| rate | scheduler | TPOT ms (runs) | sim | error | TTFT s | sim | error | program s | sim | error "
-        "| preempted | sim | steps, of mean |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| preempted | sim | TPOT, again | steps, of mean |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for row in found.rows:
         cell = (row.rate, row.scheduler)
@@ -88,7 +92,8 @@ def _rows(found: Study) -> str:
             f"{row.error['tpot']:.1%} | {row.measured['ttft']:.3f} | {row.simulated['ttft']:.3f} | "
             f"{row.error['ttft']:.1%} | {row.measured['program']:.2f} | {row.simulated['program']:.2f} | "
             f"{row.error['program']:.1%} | {np.median([run.preempted for run in runs]):.0f} of "
-            f"{runs[0].calls} | {found.simulated[cell].preempted:.0f} | {found.steps[cell]:+.1%} |"
+            f"{runs[0].calls} | {medians(found.simulated[cell]).preempted:.0f} | {row.again['tpot']:.1%} | "
+            f"{found.steps[cell]:+.1%} |"
         )
     legend = (
         "TPOT: mean over calls of at least two tokens of (end - first token) / (tokens - 1); TTFT from "
@@ -96,7 +101,9 @@ def _rows(found: Study) -> str:
         "moved to the end of the running step likewise); program: from there for the first call to the last "
         "call's end, mean over programs. "
         "?: a run whose client was suspect. "
-        "Errors: median over the runs of |simulated / measured - 1|. Last column: the fit's total over "
+        "Errors: median over the rounds of |simulated / measured - 1|. Again: the same if not the simulator "
+        "but another real run of the same cell predicts, over all pairs of rounds: the machine's own noise, "
+        "below which no model can be told from a better one. Last column: the fits' total over "
         "the steps that really ran, against their measured total: what of the error is the step model's."
     )
     return "\n".join(lines) + f"\n\n{legend} {_client(found)}"
@@ -119,7 +126,7 @@ def _late(found: Study) -> list[str]:
     said = []
     for (rate, scheduler), runs in found.measured.items():
         if late := [one["tpot"] for run in runs for one in run.late]:
-            ours = found.simulated[rate, scheduler].tpot
+            ours = medians(found.simulated[rate, scheduler]).tpot
             every = [numbers(run.calls).tpot for run in runs] + late
             error = float(np.median([abs(ours / tpot - 1.0) for tpot in every]))
             shown = ", ".join(f"{tpot * 1e3:.2f}" for tpot in late)
@@ -132,8 +139,9 @@ def _pairs(found: Study) -> str:
     text = (
         f"**Pairs.** {len(separate)} of {len(found.pairs)} pairs of schedulers separate: the 95 % t "
         f"interval over {found.setup.repeats} paired runs of the log ratio of mean program latency "
-        f"excludes 0. Predicted the other way or alike: {sum(pair.missed for pair in separate)}, of them as "
-        f"exactly alike: {sum(pair.unseen for pair in separate)}."
+        f"excludes 0; of so many, one in twenty does by chance. Predicted the other way: "
+        f"{sum(pair.missed for pair in separate)}; as exactly alike (they decide alike, so that measured "
+        f"differences are chance): {sum(pair.unseen for pair in separate)}."
         + ("" if separate else " So the order of schedulers was **not tested**.")
     )
     lines = ["| rate | a | b | a / b measured | interval | a / b simulated |", "|---|---|---|---:|---|---:|"]
@@ -141,7 +149,7 @@ def _pairs(found: Study) -> str:
         low, high = np.exp([p.low, p.high])
         lines.append(
             f"| {p.rate} | {p.a} | {p.b} | {np.exp(p.measured):.3f} | {low:.3f} .. {high:.3f} "
-            f"| {np.exp(p.simulated):.3f}{' **missed**' if p.missed else ''} |"
+            f"| {np.exp(p.simulated):.3f}{' **missed**' if p.missed else ' alike' if p.unseen else ''} |"
         )
     return text + ("\n\n" + "\n".join(lines) if separate else "")
 

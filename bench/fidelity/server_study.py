@@ -2,9 +2,10 @@
 
 The flow: capacity (a pilot); then, ``repeats`` times, a run under fcfs at the fit's rate and runs of every
 scheduler at two rates that the fit does not see; probes of log probabilities; then the same in the simulator,
-with step times fitted to the steps of the fit's runs. Those take turns with the others because the machine
-drifts: in the first record of part d its single fit run was 6 to 17 % slower than what it predicted. Runs
-that are done are kept and not repeated, as long as nothing that decides them has changed.
+each round with step times fitted to the steps of its own fit run. So the procedure, fit and predict, is
+repeated as a whole, and the error is the median over the rounds: the machine drifts by a third within
+minutes, and a fit of another time would be blamed for that. Runs that are done are kept and not repeated,
+as long as nothing that decides them has changed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 from bench.calibration.steps import StepLog, fit_log, fit_rows, lost_time
 from bench.errors import InvalidRun
 from bench.fidelity.part import Bar, Options, Outcome, Say
-from bench.fidelity.server_calls import Numbers, numbers
+from bench.fidelity.server_calls import Numbers, medians, numbers
 from bench.fidelity.server_compare import Cell, Pair, Row, Said, pairs, rows, said
 from bench.fidelity.server_page import page
 from bench.fidelity.server_predict import predict
@@ -45,7 +46,8 @@ SATURATED = 0.75
 class Study:
     """All that was found. ``capacity`` and ``rates`` in programs per second; ``lost``: share of the fit
     runs' time in interrupted steps; ``steps``: error of the mean step time by (rate, scheduler);
-    ``simulated``: medians over ``ensemble`` runs."""
+    ``calibration``: of all rounds, for those who want one; ``rounds``: of each round, which predict it;
+    ``simulated``: by round, medians over ``ensemble`` runs; ``lag_s``: median over the rounds."""
 
     setup: Setup
     seed: int
@@ -53,10 +55,11 @@ class Study:
     capacity: float
     rates: Mapping[str, float]
     calibration: Calibration
+    rounds: Sequence[Calibration]
     lag_s: float
     lost: float
     measured: Mapping[Cell, Sequence[Measured]]
-    simulated: Mapping[Cell, Numbers]
+    simulated: Mapping[Cell, Sequence[Numbers]]
     probed: Probed
     rows: Sequence[Row]
     pairs: Sequence[Pair]
@@ -101,12 +104,13 @@ def outcome(setup: Setup, options: Options, say: Say) -> Outcome:
     found = study(setup.quick() if options.quick else setup, options, say)
     worst = float(np.max([row.error["tpot"] for row in found.rows]))  # NaN stays NaN
     separate = sum(pair.separate for pair in found.pairs)
+    tested = sum(pair.separate and not pair.unseen for pair in found.pairs)
     bars = [
         Bar("TPOT, worst (rate, scheduler), median of the runs", 100 * worst, TPOT_BAR),
         Bar(
-            f"pairs of schedulers predicted the other way or alike, of {separate} that separate"
-            + ("" if separate else " (not tested)"),
-            sum(pair.missed for pair in found.pairs) if separate else float("nan"),
+            f"pairs of schedulers predicted the other way, of {separate} that separate"
+            + ("" if tested else " (not tested)" if not separate else " (all alike in the simulation)"),
+            sum(pair.missed for pair in found.pairs) if tested else float("nan"),
             0,
             "",
         ),
@@ -119,7 +123,7 @@ def outcome(setup: Setup, options: Options, say: Say) -> Outcome:
         ),
     ]
     against = f"vLLM {found.version} on a CPU, {setup.workload}, {len(found.rows)} (rate, scheduler)"
-    fitted = "linear steps, on one other rate under fcfs"
+    fitted = "linear steps, on one other rate under fcfs, in each round anew"
     known = []
     if math.isfinite(worst):
         statistic, n = "median of runs, worst cell", len(found.rows)
@@ -151,11 +155,12 @@ def study(setup: Setup, options: Options, say: Say) -> Study:
         rates = {name: float(f"{share * capacity:.3g}") for name, share in setup.shares.items()}
         fits, measured = _measured(setup, seed, rates, servers, kept, say)
         calibration, lost = _fitted(setup, seed, rates["fit"], [fit.log for fit in fits])
+        rounds = [_fitted(setup, seed, rates["fit"], [fit.log])[0] for fit in fits]
         probed = _probed(setup, servers, kept, say)
         version = str(calibration.source.get("vllm", ""))
     write_json(folder / f"{calibration.name}.json", json.loads(calibration.as_json()))
-    lag_s = float(np.median([fit.run.lag_s for fit in fits]))
-    simulated = _simulated(setup, seed, rates, calibration, lag_s)
+    lags = [fit.run.lag_s for fit in fits]
+    simulated = _simulated(setup, seed, rates, list(zip(rounds, lags, strict=True)))
     plain = {cell: [numbers(run.calls) for run in runs] for cell, runs in measured.items()}
     every = [
         pilot.said,
@@ -163,9 +168,9 @@ def study(setup: Setup, options: Options, say: Say) -> Study:
         *(run.said for runs in measured.values() for run in runs),
     ]
     return Study(
-        setup, seed, version, capacity, rates, calibration, lag_s, lost, measured, simulated, probed,
-        rows(plain, simulated), pairs(plain, simulated), said(every),
-        {cell: _step_error(calibration, runs) for cell, runs in measured.items()},
+        setup, seed, version, capacity, rates, calibration, rounds, float(np.median(lags)), lost, measured,
+        simulated, probed, rows(plain, simulated), pairs(plain, simulated), said(every),
+        {cell: _step_error(rounds, runs) for cell, runs in measured.items()},
         ENSEMBLE,
     )  # fmt: skip
 
@@ -270,26 +275,27 @@ def _probed(setup: Setup, servers: Servers, kept: Kept, say: Say) -> Probed:
 
 
 def _simulated(
-    setup: Setup, seed: int, rates: Mapping[str, float], calibration: Calibration, lag_s: float
-) -> dict[Cell, Numbers]:
-    found = {}
+    setup: Setup, seed: int, rates: Mapping[str, float], rounds: Sequence[tuple[Calibration, float]]
+) -> dict[Cell, list[Numbers]]:
+    """By cell, a prediction per round: from its own fit's step times and lag (s)."""
+    found: dict[Cell, list[Numbers]] = {}
     for rate in PREDICTED:
         programs, times = setup.programs(seed, rates[rate])
         for scheduler in setup.schedulers:
-            runs = [
-                numbers(predict(setup, scheduler, calibration, programs, times, lag_s, seed=k))
-                for k in range(ENSEMBLE)
+            found[rate, scheduler] = [
+                medians(
+                    numbers(predict(setup, scheduler, calibration, programs, times, lag_s, seed=k))
+                    for k in range(ENSEMBLE)
+                )
+                for calibration, lag_s in rounds
             ]
-            found[rate, scheduler] = Numbers._make(
-                float(np.median(column)) for column in zip(*runs, strict=True)
-            )
     return found
 
 
-def _step_error(calibration: Calibration, runs: Sequence[Measured]) -> float:
-    """Error of the mean step time over the runs, on the batches that really were."""
-    ms = np.array(list(calibration.coefficients.values()))
-    predicted = sum(float(ms @ np.array(run.step_units)) for run in runs) / 1e3
+def _step_error(rounds: Sequence[Calibration], runs: Sequence[Measured]) -> float:
+    """Error of the mean step time over the runs, each by its round's fit, on the batches that really were."""
+    ms = [np.array(list(one.coefficients.values())) for one in rounds]
+    predicted = sum(float(m @ np.array(run.step_units)) for m, run in zip(ms, runs, strict=True)) / 1e3
     return predicted / sum(run.step_s for run in runs) - 1.0
 
 
@@ -309,11 +315,12 @@ def _plain(found: Study) -> dict[str, Any]:
         "bounds": found.setup.bounds,
         "rates": dict(found.rates),
         "calibration": json.loads(found.calibration.as_json()),
+        "rounds": [dict(one.coefficients) for one in found.rounds],
         "lag_s": found.lag_s,
         "lost_share": found.lost,
         "ensemble": found.ensemble,
         "measured": measured,
-        "simulated": {f"{r} {s}": n._asdict() for (r, s), n in found.simulated.items()},
+        "simulated": {f"{r} {s}": [n._asdict() for n in each] for (r, s), each in found.simulated.items()},
         "rows": [row._asdict() for row in found.rows],
         "pairs": [{**p._asdict(), "separate": p.separate, "missed": p.missed} for p in found.pairs],
         "said": found.said._asdict(),
