@@ -11,7 +11,8 @@ from bench.errors import UsageError, unknown
 from workloads.arrivals import parse
 from workloads.base import WorkloadError
 
-ENGINES = ("sim", "reference", "vllm-virtual")
+ENGINES = ("sim", "reference", "vllm-virtual", "vllm")
+"""``vllm`` is a real server (docs/live-runs.md); the others run on virtual time."""
 OVERFLOW = ("refuse", "skip", "truncate")
 LIMITS = ("kv_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len")
 """Engine limits that ``--knob engine.NAME=N`` sets."""
@@ -21,6 +22,8 @@ FACTORS = ("latency.prefill", "latency.decode", "latency.overhead", "engine.kv_s
 """Factors on parts of a step's time (docs/latency.md), and on the KV blocks: knobs, too."""
 CALIBRATION = "latency.calibration"
 """Knob: a shipped calibration or a file of ``bench calibrate``, which corrects step times."""
+LIVE = tuple(f"live.{name}" for name in ("how", "python", "attach", "front", "client", "load"))
+"""Knobs: how live engines are run (``bench.live.options``)."""
 MOST = {"n": 10_000_000, "replicas": 1_024}
 """More than this is refused: a slip of the hand, or more than memory holds."""
 MOST_SEEDS = 10_000
@@ -33,7 +36,8 @@ class RunConfig:
     arrivals); ``concurrency`` programs at all times instead (closed loop).
     ``horizon``: seconds in which programs arrive, instead of a number ``n`` of them;
     ``arrivals``: poisson, gamma:cv=.., weibull:cv=.., ramp:to=.. (``workloads.arrivals``).
-    ``knobs`` are ``scheduler.X``, ``router.X``, ``engine.X``, ``latency.X``; ``parameters`` the workload's.
+    ``knobs`` are ``scheduler.X``, ``router.X``, ``engine.X``, ``latency.X``, ``live.X``;
+    ``parameters`` the workload's.
     """
 
     system: str
@@ -85,7 +89,7 @@ class RunConfig:
 
     def policy_knobs(self) -> dict[str, str]:
         """The knobs that are the system's."""
-        ours = {DECISIONS, CALIBRATION, *FACTORS, *(f"engine.{name}" for name in LIMITS)}
+        ours = {DECISIONS, CALIBRATION, *FACTORS, *LIVE, *(f"engine.{name}" for name in LIMITS)}
         return {k: v for k, v in self.knobs.items() if k not in ours}
 
     def words(self, seeds: int = 1) -> list[str]:
@@ -131,6 +135,7 @@ def _check(config: RunConfig) -> None:
         raise unknown("--on-overflow rule", str(config.on_overflow), OVERFLOW)
     config.limits()
     _check_factors(config)
+    _check_live(config)
     config.records_decisions()
 
 
@@ -154,6 +159,16 @@ def _check_factors(config: RunConfig) -> None:
         if name.startswith("latency.") and name not in parts:
             raise unknown("knob", name, parts)
     config.factors()
+
+
+def _check_live(config: RunConfig) -> None:
+    for name in config.knobs:
+        if name.startswith("live.") and name not in LIVE:
+            raise unknown("knob", name, LIVE)
+        if name.startswith("live.") and config.engine != "vllm":
+            raise UsageError(f"{name} is for live engines: give --engine vllm, too, or leave it out")
+        if name.startswith("latency.") and config.engine == "vllm":
+            raise UsageError(f"{name} changes simulated step times; a live engine takes its own")
 
 
 def _factor(name: str, text: str) -> float:

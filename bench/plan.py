@@ -6,45 +6,47 @@ import hashlib
 import inspect
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from bench.arriving import CONTEXT, arriving, enough, explained, load_programs, rate_of
 from bench.background import in_background
 from bench.code import code_digest
 from bench.config import RunConfig
-from bench.errors import InvalidRun, UsageError
+from bench.errors import UsageError
 from bench.foreign import policies_of, programs_of
 from bench.offline import Ledger, Offline, offline
 from bench.serving import Serving, serving
 from bench.tables import FORMAT
-from bench.trace_options import split
-from systems.catalog import CatalogError, SystemSpec, load_system
+from bench.traps import quantum_below_recompute
+from systems.catalog import SystemSpec, load_system
 from systems.latency.calibration import load_calibration
-from systems.latency.catalog import UnknownTable, latency_for
+from systems.latency.catalog import latency_for
 from systems.latency.scaled import ServedModel, floor
+from systems.protocols import LatencyModel
 from vocabulary import BLOCK, EngineConfig
-from workloads.arrivals import parse, recorded
-from workloads.arrivals import times as arrival_times
-from workloads.base import NothingLeft, ProgramSet, ProgramSpec, WorkloadError
-from workloads.load import load
+from workloads.arrivals import parse
+from workloads.base import ProgramSet, ProgramSpec
 from workloads.overflow import exceeded
 
-T = TypeVar("T")
+__all__ = [
+    "CONTEXT", "FEW", "Plan", "Planned", "arriving", "check_fit", "enough", "guests", "load_programs",
+    "loaded", "longest", "plan", "spec_of",
+]  # fmt: skip
 
-CONTEXT = 131_072
-"""Longest call of Llama-3.1: what a trace is read for where no engine says otherwise."""
-SKIPPED_SHARE = 0.25
-"""More skipped programs than this make a run invalid."""
 FEW = 32
 """Programs that are looked at before a run; of more, the rest is looked at beside it."""
 
 
 @dataclass
-class Plan:
-    """A run that is ready to start. ``times``: arrivals in seconds, None in a closed loop."""
+class Planned:
+    """A run that is ready to start, on whatever engine.
+
+    ``times``: arrivals in seconds, None in a closed loop.
+    """
 
     config: RunConfig
     programs: ProgramSet
@@ -52,7 +54,6 @@ class Plan:
     rate: float | None
     spec: SystemSpec
     serving: Serving
-    latency: ServedModel
     _offline: Callable[[], Offline] | None = field(default=None, init=False, repr=False)
 
     @property
@@ -77,9 +78,14 @@ class Plan:
             "engine": config.engine,
             "engine_config": asdict(self.engine),
             "transfer": None if self.serving.transfer is None else asdict(self.serving.transfer),
-            "latency": self.latency.digest,
+            "latency": self.step_times,
             "replicas": config.replicas,
         }
+
+    @property
+    def step_times(self) -> str:
+        """Digest (hex) of what decides how long a step takes."""
+        raise NotImplementedError
 
     @cached_property
     def cell(self) -> str:
@@ -105,13 +111,12 @@ class Plan:
 
     @property
     def badge(self) -> str:
-        """What kind of number this is: engine, table, provenance."""
-        host = {"vllm-virtual": "vLLM's scheduler on a virtual clock"}.get(self.config.engine, "engine")
-        options = f"; {words}" if (words := self.serving.words) else ""
-        return (
-            f"SIMULATED ({host} {self.config.engine}), {self.config.replicas} x {self.latency.name}, "
-            f"{self.engine.kv_blocks} KV blocks each{options}; step times: {self.latency.describe()}"
-        )
+        """What kind of number this is: simulated or measured, on what."""
+        raise NotImplementedError
+
+    def traps(self) -> list[str]:
+        """Warnings about settings under which a policy is not what it says."""
+        raise NotImplementedError
 
     @cached_property
     def offline(self) -> Offline:
@@ -181,14 +186,52 @@ class Plan:
             "badge": self.badge,
             "model": self.config.model,
             "gpu": self.config.gpu,
-            "latency_table": {
-                "name": self.latency.name,
-                "provenance": self.latency.provenance,
-                "uncertainty": list(self.latency.uncertainty),
-                "smallest_step_ms": round(floor(self.latency) * 1e3, 4),
-            },
             "fallbacks": [str(fallback) for fallback in self.serving.fallbacks],
         }
+
+    def trap(self, latency: LatencyModel | None) -> list[str]:
+        """Whether the first quantum is too short to compute a context again (``bench.traps``)."""
+        found = quantum_below_recompute(
+            max(0, self.offline.longest - 1), dict(self.spec.scheduler_knobs), self.spec.unit,
+            self.engine.max_num_batched_tokens, latency,
+        )  # fmt: skip
+        return [found] if found else []
+
+
+@dataclass
+class Plan(Planned):
+    """A run on virtual time."""
+
+    latency: ServedModel
+
+    @property
+    def step_times(self) -> str:
+        """The table's digest, or the roofline's."""
+        return self.latency.digest
+
+    @property
+    def badge(self) -> str:
+        """What kind of number this is: engine, table, provenance."""
+        host = {"vllm-virtual": "vLLM's scheduler on a virtual clock"}.get(self.config.engine, "engine")
+        options = f"; {words}" if (words := self.serving.words) else ""
+        return (
+            f"SIMULATED ({host} {self.config.engine}), {self.config.replicas} x {self.latency.name}, "
+            f"{self.engine.kv_blocks} KV blocks each{options}; step times: {self.latency.describe()}"
+        )
+
+    def traps(self) -> list[str]:
+        """Of the scheduler's quanta, by these step times."""
+        return self.trap(self.latency)
+
+    def details(self) -> dict[str, Any]:
+        """The manifest's part beside the identity."""
+        table = {
+            "name": self.latency.name,
+            "provenance": self.latency.provenance,
+            "uncertainty": list(self.latency.uncertainty),
+            "smallest_step_ms": round(floor(self.latency) * 1e3, 4),
+        }
+        return {**super().details(), "latency_table": table}
 
 
 def guests(spec: SystemSpec) -> dict[str, str]:
@@ -205,34 +248,35 @@ def guests(spec: SystemSpec) -> dict[str, str]:
 
 
 def plan(config: RunConfig) -> Plan:
-    """Resolve a configuration. Raises UsageError or InvalidRun with one clear line."""
+    """Resolve a configuration on virtual time. Raises UsageError or InvalidRun with one clear line."""
+    spec, latency = spec_of(config), _latency(config)
+    served = explained(lambda: serving(config, spec, latency))
+    return Plan(config, *loaded(config, served.engine), spec, served, latency)
+
+
+def spec_of(config: RunConfig) -> SystemSpec:
+    """The system, every knob resolved. Raises UsageError."""
     with policies_of(config.system, config.scheduler, config.router):
-        spec = _explained(
+        return explained(
             lambda: load_system(config.system, config.scheduler, config.router, config.policy_knobs())
         )
-    latency = _latency(config)
-    served = _explained(lambda: serving(config, spec, latency))
-    room, hint = longest(served.engine), _kv_hint(served.engine)
+
+
+def loaded(config: RunConfig, engine: EngineConfig) -> tuple[ProgramSet, list[float] | None, float | None]:
+    """Programs that fit the engine, their arrivals (s) and rate (per s). Raises UsageError or InvalidRun."""
+    room, hint = longest(engine), _kv_hint(engine)
     programs, times = arriving(config, room, hint)
     enough(programs, config, hint if exceeded(programs.skipped, room) else "")
-    rate = None if config.concurrency is not None else _rate(config, programs)
-    return Plan(config, programs, times, rate, spec, served, latency)
+    return programs, times, None if config.concurrency is not None else rate_of(config, programs)
 
 
 def _latency(config: RunConfig) -> ServedModel:
     name = config.calibration()
     try:
-        calibration = None if name is None else _explained(lambda: load_calibration(name))
+        calibration = None if name is None else explained(lambda: load_calibration(name))
     except OSError as error:
         raise UsageError(f"cannot read calibration {name}: {error.strerror or error}") from None
-    return _explained(lambda: latency_for(config.model, config.gpu, _scales(config), calibration))
-
-
-def _explained(make: Callable[[], T]) -> T:
-    try:
-        return make()
-    except (CatalogError, UnknownTable, ValueError) as error:
-        raise UsageError(str(error)) from None
+    return explained(lambda: latency_for(config.model, config.gpu, _scales(config), calibration))
 
 
 def _kv_hint(engine: EngineConfig) -> str:
@@ -248,111 +292,11 @@ def longest(engine: EngineConfig) -> int:
     return min(engine.max_model_len, engine.kv_blocks * BLOCK + 1)
 
 
-def load_programs(
-    config: RunConfig, room: int = CONTEXT, hint: str = "", progress: Callable[[int, int], None] | None = None
-) -> ProgramSet:
-    """The programs of the workload, file or folder; calls have at most ``room`` tokens.
-
-    ``progress`` is called with the bytes of a trace that were read, and those there are.
-    Raises UsageError or InvalidRun, with ``hint`` behind the line where ``room`` was too short.
-    """
-    try:
-        parameters, options = split(config.workload, config.parameters)
-        with programs_of(config.workload):
-            return load(
-                config.workload,
-                n=config.n,
-                seed=config.seed,
-                parameters=parameters,
-                rate=config.rate,
-                max_model_len=room,
-                on_overflow=config.on_overflow or "auto",
-                fmt=config.format,
-                closed=config.concurrency is not None,
-                progress=progress,
-                **options,
-            )
-    except WorkloadError as error:
-        kind = InvalidRun if isinstance(error, NothingLeft) else UsageError
-        raise kind(f"{error}{hint if error.limit is not None else ''}") from None
-
-
-def enough(programs: ProgramSet, config: RunConfig, hint: str = "") -> None:
-    """Raises InvalidRun if nothing is left or too much was skipped, UsageError if a loop is too wide."""
-    skipped = sum(programs.skipped.values())
-    reasons = ", ".join(f"{count} x {reason}" for reason, count in programs.skipped.items())
-    if not programs.programs:
-        raise InvalidRun(
-            f"no program is left of {config.workload}" + (f": skipped {reasons}{hint}" if reasons else "")
-        )
-    read = programs.read or len(programs.programs) + skipped
-    if skipped > SKIPPED_SHARE * read:
-        raise InvalidRun(
-            f"{skipped} of {read} programs of {config.workload} are skipped ({reasons}): more than "
-            f"{SKIPPED_SHARE:.0%}, so the rest does not stand for it{hint}"
-        )
-    if config.concurrency is not None and config.concurrency > len(programs.programs):
-        raise UsageError(
-            f"--concurrency {config.concurrency} needs at least as many programs; there are "
-            f"{len(programs.programs)} (see --n)"
-        )
-
-
 def _scales(config: RunConfig) -> dict[str, float]:
     return {name: value for name, value in config.factors().items() if name != "kv_scale"}
 
 
-def arriving(config: RunConfig, room: int, hint: str) -> tuple[ProgramSet, list[float] | None]:
-    """The programs and when they arrive (s); a horizon decides how many there are.
-
-    Raises UsageError or InvalidRun.
-    """
-    if config.concurrency is not None:
-        return load_programs(config, room, hint), None
-    if config.horizon is None:
-        programs = load_programs(config, room, hint)
-        rate = _rate(config, programs)
-        return programs, _times(config, programs, rate)
-    first = load_programs(replace(config, horizon=None, n=1 if config.rate is not None else None), room, hint)
-    rate = _rate(config, first)
-    if rate is None:
-        return _until(first, config.horizon)
-    times = _explained(lambda: arrival_times(config.arrivals, rate, config.seed, horizon=config.horizon))
-    if not times:
-        raise UsageError(
-            f"no program arrives in --horizon {config.horizon:g} s at {rate:g}/s: raise one of them"
-        )
-    programs = load_programs(replace(config, horizon=None, n=len(times)), room, hint)
-    programs.digest = first.digest  # how many come in a horizon is the seed's
-    return programs, times
-
-
-def _until(programs: ProgramSet, horizon: float) -> tuple[ProgramSet, list[float]]:
-    """Recorded arrivals before ``horizon``."""
-    times = _explained(lambda: recorded(programs.programs))
-    kept = [i for i, time in enumerate(times) if time < horizon]
-    programs.programs = [programs.programs[i] for i in kept]
-    return programs, [times[i] for i in kept]
-
-
-def _rate(config: RunConfig, programs: ProgramSet) -> float | None:
-    return programs.rate if config.rate is None else config.rate
-
-
-def _times(config: RunConfig, programs: ProgramSet, rate: float | None) -> list[float]:
-    specs = programs.programs
-    if rate is None:
-        return _explained(lambda: recorded(specs))
-    try:
-        return arrival_times(config.arrivals, rate, config.seed, n=len(specs))
-    except ValueError as error:
-        raise UsageError(
-            f"--rate {rate:g}: {len(specs)} programs take about {len(specs) / rate:.3g} s to arrive, more "
-            f"than a run can last ({error}); give a higher --rate or a lower --n"
-        ) from None
-
-
-def check_fit(plan: Plan) -> None:
+def check_fit(plan: Planned) -> None:
     """Raises UsageError if a call of the programs can never fit (costs a dry run where no bound is known)."""
     room, known = longest(plan.engine), plan.programs.longest
     if known is not None and known <= room:

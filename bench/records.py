@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from vocabulary import INF, Decision, Finished
 
@@ -129,12 +129,16 @@ class Sink(Protocol):
 
 
 class RunEnd(NamedTuple):
-    """What a driver reports at the end: the clock and each engine's totals."""
+    """What a driver reports at the end: the clock and each engine's totals.
+
+    ``said``: what else belongs into the summary; its ``metrics`` and ``warnings`` join those of the tables.
+    """
 
     time: float
     programs: int
     calls: int
     engines: list[dict[str, float]]
+    said: Mapping[str, Any] = {}
 
 
 class MemorySink:

@@ -21,11 +21,10 @@ from bench.eventlog import EventLog, read_tables
 from bench.files import explain, locked, ready, write_json
 from bench.foreign import is_foreign, policies_of
 from bench.manifest import command_line, git_state, manifest
-from bench.plan import Plan, check_fit, plan
+from bench.plan import Plan, Planned, check_fit, plan
 from bench.records import EngineTotals, RunEnd, Sink
 from bench.summary import Context, describe, pool
 from bench.tables import FORMAT, TABLES
-from bench.traps import quantum_below_recompute
 from systems.process_table import ProcessTable
 from systems.protocols import Router, Scheduler
 from workloads.base import ProgramSpec
@@ -33,7 +32,11 @@ from workloads.dryrun import dry_run
 
 Progress = Callable[[int, int], None]
 """(programs done, programs)."""
+Drive = Callable[[Any, Sink, Progress | None], RunEnd]
+"""Runs a plan into a sink."""
 
+EXTRAS = ("client.json", "steps.json", "predicted.json")
+"""What a live cell has beside the tables."""
 BYTES_PER_CALL = 150
 """Disk a logged call takes, its decisions included (measured: 50 without preemption)."""
 
@@ -78,30 +81,33 @@ def pooled(results: Sequence[RunResult]) -> dict[str, Any]:
     return whole | {"results": " ".join(str(r.folder) for r in results)}
 
 
-def execute(plan: Plan, *, force: bool = False, progress: Progress | None = None) -> RunResult:
-    """Run a plan unless its result is there. Raises BenchError."""
+def execute(
+    plan: Planned, *, force: bool = False, progress: Progress | None = None, drive: Drive | None = None
+) -> RunResult:
+    """Run a plan unless its result is there; ``drive``: how, on virtual time if None. Raises BenchError."""
     folder = plan.folder
-    if not force and (there := _there(folder, plan)) is not None:
-        return there
+    if not force and (found := kept(plan)) is not None:
+        return found
     check_fit(plan)
-    check_engine(plan.config.engine)
+    if drive is None:
+        check_engine(plan.config.engine)
     ready(folder, 10_000_000 + BYTES_PER_CALL * plan.calls_estimate)
     with locked(folder):
-        if not force and (there := _there(folder, plan)) is not None:
-            return there
+        if not force and (found := kept(plan)) is not None:
+            return found
         try:
-            return _fresh(plan, progress)
+            return _fresh(plan, progress, drive or drive_plan)
         except OSError as error:
             raise explain(error, folder) from None
 
 
-def _there(folder: Path, plan: Plan) -> RunResult | None:
+def kept(plan: Planned) -> RunResult | None:
     """The finished result of a plan, under the name the system was asked for by.
 
     None if there is none that can be read: such a cell is run again.
     """
     try:
-        result = complete(folder)
+        result = complete(plan.folder)
     except MissingError:
         return None
     notes = ["already there (--force runs it again)", result.summary.get("note")]
@@ -156,14 +162,14 @@ def _commit() -> str:
     return str(git_state().get("commit"))
 
 
-def _fresh(plan: Plan, progress: Progress | None) -> RunResult:
+def _fresh(plan: Planned, progress: Progress | None, drive: Drive) -> RunResult:
     folder, command = plan.folder, command_line(plan.config.words())
     _clear(folder)
     made = manifest(plan.identity, plan.details(), command)
     write_json(folder / "manifest.json", made)
     began = time.perf_counter()
     plan.begin_offline()
-    result_hash = _logged(plan, progress)
+    result_hash, end = _logged(plan, progress, drive)
     summary = {
         "format": FORMAT,
         "cell": plan.cell,
@@ -177,7 +183,7 @@ def _fresh(plan: Plan, progress: Progress | None) -> RunResult:
         "skipped": dict(plan.programs.skipped),
         "repaired": dict(plan.programs.repaired),
         "where": dict(plan.programs.where),
-        **_numbers(plan),
+        **_numbers(plan, end),
         "wall_s": round(time.perf_counter() - began, 3),
         "results": str(folder),
         "repeat": command,
@@ -191,18 +197,20 @@ def _clear(folder: Path) -> None:
     (folder / "summary.json").unlink(missing_ok=True)
     for name in ["manifest.json", *(f"{table}.parquet" for table in TABLES)]:
         (folder / name).unlink(missing_ok=True)
+    for extra in EXTRAS:
+        (folder / extra).unlink(missing_ok=True)
     for part in folder.glob("*.part"):  # nobody else writes here (``locked``), but may try the folder
         part.unlink(missing_ok=True)
 
 
-def _logged(plan: Plan, progress: Progress | None) -> str:
-    """Run into the event log; returns the result hash."""
+def _logged(plan: Planned, progress: Progress | None, drive: Drive) -> tuple[str, RunEnd]:
+    """Run into the event log; returns the result hash, and what the driver reports."""
     log = EventLog(plan.folder)
     try:
-        end = drive_plan(plan, log, progress)
+        end = drive(plan, log, progress)
         for number, stats in enumerate(end.engines):
             log.total(EngineTotals.of(number, stats))
-        return log.finish()
+        return log.finish(), end
     except KeyboardInterrupt:
         log.abort()
         raise Interrupted(
@@ -310,20 +318,26 @@ def engine_class(name: str) -> Any:
     return VllmVirtualEngine
 
 
-def _numbers(plan: Plan) -> dict[str, Any]:
+def _numbers(plan: Planned, end: RunEnd) -> dict[str, Any]:
     tables, facts = read_tables(plan.folder), plan.offline
     knobs: dict[str, Any] = dict(plan.spec.scheduler_knobs)
-    trap = quantum_below_recompute(
-        max(0, facts.longest - 1), knobs, plan.spec.unit, plan.engine.max_num_batched_tokens, plan.latency
-    )
     context = Context(
         kv_blocks=plan.engine.kv_blocks,
         levels=len(knobs.get("bounds", ())) + 1,
         optimum=facts.optimum if facts.calls else math.nan,
         closed_loop=plan.config.concurrency is not None,
         max_num_seqs=plan.engine.max_num_seqs,
-        warnings=(trap,),
+        warnings=plan.traps(),
         horizon=plan.config.horizon,
     )
     check(tables, facts, plan.config.workload if is_foreign(plan.config.workload) else "")
-    return describe(tables, context)
+    found, said = describe(tables, context), dict(end.said)
+    for name in ("metrics", "warnings"):
+        found[name] = _joined(found[name], said.pop(name, None))
+    return found | said
+
+
+def _joined(found: Any, more: Any) -> Any:
+    if not more:
+        return found
+    return {**found, **more} if isinstance(found, dict) else [*found, *more]

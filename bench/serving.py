@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from bench.config import RunConfig
 from bench.errors import MissingError
 from systems.capabilities import EngineOptions, Fallback, MissingCapability, check, engine_options
 from systems.catalog import SystemSpec
-from systems.latency.scaled import ServedModel
 from systems.latency.transfer import Transfer, host_blocks, transfer_for
 from vocabulary import EngineConfig
 
 UNLIMITED = 1 << 40
 """Host blocks where moving is free: more than any run holds."""
+
+
+class Room(Protocol):
+    """What a model leaves to an engine: usable 16-token KV blocks, and its longest sequence in tokens."""
+
+    @property
+    def kv_blocks(self) -> int:
+        """Usable 16-token blocks."""
+
+    @property
+    def max_model_len(self) -> int:
+        """Tokens."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +56,15 @@ def _room(blocks: int) -> str:
     return "unlimited" if blocks >= UNLIMITED else str(blocks)
 
 
-def serving(config: RunConfig, spec: SystemSpec, latency: ServedModel) -> Serving:
+def serving(config: RunConfig, spec: SystemSpec, room: Room) -> Serving:
     """Raises MissingError if the engine lacks something, UnknownTable or ValueError for bad values."""
     try:
         options = engine_options(spec, config.engine)
         fallbacks = tuple(check(spec, config.engine))
     except MissingCapability as error:
         raise MissingError(str(error)) from None
-    blocks = max(1, round(latency.kv_blocks * config.factors().get("kv_scale", 1.0)))
-    limits: dict[str, Any] = {"kv_blocks": blocks, "max_model_len": latency.max_model_len}
+    blocks = max(1, round(room.kv_blocks * config.factors().get("kv_scale", 1.0)))
+    limits: dict[str, Any] = {"kv_blocks": blocks, "max_model_len": room.max_model_len}
     moves = options["preemption"] == "swap" or options["host_tier"]
     engine = EngineConfig(
         **limits | config.limits(),

@@ -44,16 +44,17 @@ def crowded(occupancy: Mapping[str, float], levels: int) -> str:
 
 
 def quantum_below_recompute(
-    context: int, knobs: Mapping[str, object], unit: str, batch_tokens: int, latency: LatencyModel
+    context: int, knobs: Mapping[str, object], unit: str, batch_tokens: int, latency: LatencyModel | None
 ) -> str:
     """The first quantum is used up by computing a preempted call's KV again, before it makes a new token.
 
     ``context``: the longest one (tokens), computed in chunks of ``batch_tokens``; ``knobs``
-    and ``unit`` are the scheduler's. Such a call sinks without having moved.
+    and ``unit`` are the scheduler's. Such a call sinks without having moved. Without a ``latency`` nothing is
+    said of quanta in seconds.
     """
     name, quanta = _quanta(knobs)
     first = next((i for i, quantum in enumerate(quanta) if math.isfinite(quantum)), None)
-    if first is None or knobs.get("beta") == 0.0:
+    if first is None or knobs.get("beta") == 0.0 or (unit == "s" and latency is None):
         return ""
     service = reprefill(context, unit, batch_tokens, latency)
     if service < quanta[first]:
@@ -75,9 +76,11 @@ def _quanta(knobs: Mapping[str, object]) -> tuple[str, Sequence[float]]:
     return "quanta[{}]", several if isinstance(several, tuple) else ()
 
 
-def reprefill(context: int, unit: str, batch_tokens: int, latency: LatencyModel) -> float:
-    """Service, in the scheduler's unit, that computing ``context`` tokens alone takes."""
+def reprefill(context: int, unit: str, batch_tokens: int, latency: LatencyModel | None) -> float:
+    """Service, in the scheduler's unit, that computing ``context`` tokens alone takes (INF s if unknown)."""
     if unit == "token":
         return float(context)
     chunks = [(min(batch_tokens, context - done), done) for done in range(0, context, batch_tokens)]
-    return float(len(chunks)) if unit == "step" else sum(latency.step([chunk], 0, 0) for chunk in chunks)
+    if unit == "step":
+        return float(len(chunks))
+    return math.inf if latency is None else sum(latency.step([chunk], 0, 0) for chunk in chunks)

@@ -15,7 +15,7 @@ from typing import Any
 from bench.drivers.audit import Audit, LoopWatch
 from bench.drivers.completions import CallFailed, Client, Request, Response
 from bench.drivers.effects import LONGEST, ProgramError
-from bench.drivers.live_records import LiveCall, LiveProgram, LiveRun
+from bench.drivers.live_records import Leg, LiveCall, LiveProgram, LiveRun, Trail
 from bench.drivers.token_ids import Texts, TokenIds
 from workloads.base import ProgramSpec
 from workloads.session import (
@@ -46,19 +46,33 @@ async def drive_live(
     run: str = "run",
     cache_salt: str = "",
     watch: Callable[[], None] = lambda: None,
+    over: Callable[[str], None] = lambda _: None,
 ) -> LiveRun:
     """Run every program to its end; ``times[i]`` is when ``specs[i]`` arrives (seconds from now).
 
     ``run`` names calls in the server's logs: RUN.PROGRAM.THREAD.INDEX. ``watch`` is asked when a call
-    fails, and may raise something better (the server has died). Raises CallFailed or ProgramError at
-    the first call or program that fails: nothing is dropped silently.
+    fails, and may raise something better (the server has died); ``over`` hears the ``program_id`` of each
+    program that is over. Raises CallFailed or ProgramError at the first call or program that fails: nothing
+    is dropped silently.
     """
-    driver = LiveDriver(client, ids, run, cache_salt, watch)
+    driver = LiveDriver(client, ids, run, cache_salt, watch, over)
     return await driver.run(specs, times)
 
 
+class _Line:
+    """A coroutine of a program while it runs: ``trail`` is what it went through."""
+
+    def __init__(self, trail: Trail | None) -> None:
+        self.trail = trail
+        self.ended = 0
+
+    def passed(self, name: str = "", tool_s: float = 0.0, think_s: float = 0.0) -> None:
+        """A call was answered, or a tool or a person is done."""
+        self.trail = Trail(self.trail, Leg(name, tool_s, think_s))
+
+
 class _Running:
-    """A program that runs: its texts and its open tasks."""
+    """A program that runs: its texts, its open tasks, and the coroutine that ended last."""
 
     def __init__(self, spec: ProgramSpec, scheduled: float, ids: TokenIds) -> None:
         self.spec = spec
@@ -66,6 +80,15 @@ class _Running:
         self.texts = Texts(ids)
         self.tasks: set[asyncio.Task[Any]] = set()
         self.abandoned = False
+        self.threads = 1
+        self.tool_s = self.think_s = 0.0
+        self.ended = 0
+        self.last = _Line(None)
+
+    def ends(self, line: _Line) -> None:
+        """``line`` is over, later than all that were before."""
+        self.ended += 1
+        line.ended, self.last = self.ended, line
 
     def fail(self, what: str) -> ProgramError:
         return ProgramError(f"program {self.spec.index} ({self.spec.kind}) {what}")
@@ -75,13 +98,15 @@ class LiveDriver:
     """State of one run; use ``drive_live``."""
 
     def __init__(
-        self, client: Client, ids: TokenIds, run: str, cache_salt: str, watch: Callable[[], None]
-    ) -> None:
+        self, client: Client, ids: TokenIds, run: str, cache_salt: str,
+        watch: Callable[[], None], over: Callable[[str], None] = lambda _: None,
+    ) -> None:  # fmt: skip
         self.client = client
         self.ids = ids
         self.name = run
         self.cache_salt = cache_salt
         self.watch = watch
+        self.over = over
         self.origin = 0.0
         self.calls: list[LiveCall] = []
         self.programs: list[LiveProgram] = []
@@ -102,14 +127,14 @@ class LiveDriver:
         lags = [call.t_send - call.t_sched for call in self.calls]
         audit = Audit.of(lags, watch.lags, (time.process_time() - cpu) / took, self.most_open)
         self.programs.sort(key=lambda row: row.program)
-        return LiveRun(self.name, wall, took, self.programs, self.calls, audit)
+        return LiveRun(self.name, wall, took, self.programs, self.calls, audit, self.origin)
 
     # -- programs ----------------------------------------------------------------------
 
     async def _program(self, spec: ProgramSpec, scheduled: float) -> None:
         await asyncio.sleep(max(0.0, scheduled - self.now()))
         running, began, before = _Running(spec, scheduled, self.ids), self.now(), len(self.calls)
-        root = self._start(running, spec.launch())
+        root = self._start(running, spec.launch(), None)
         try:
             await root
             while running.tasks:  # what was spawned may outlive the root, and spawn more
@@ -121,17 +146,25 @@ class LiveDriver:
             for task in running.tasks:
                 task.cancel()
             await asyncio.gather(*running.tasks, return_exceptions=True)  # their calls leave rows, too
-        outcome = "abandoned" if running.abandoned else "finished"
-        calls = sum(call.program == spec.index for call in self.calls[before:])
-        self.programs.append(LiveProgram(spec.index, spec.kind, scheduled, began, self.now(), outcome, calls))
+            self.over(f"{self.name}.{spec.index}")
+        self.programs.append(self._row(running, scheduled, began, before))
 
-    def _start(self, running: _Running, program: Program) -> asyncio.Task[Any]:
-        task = asyncio.create_task(self._task(running, program))
+    def _row(self, running: _Running, scheduled: float, began: float, before: int) -> LiveProgram:
+        spec, trail = running.spec, running.last.trail
+        return LiveProgram(
+            spec.index, spec.kind, scheduled, began, self.now(),
+            "abandoned" if running.abandoned else "finished",
+            sum(call.program == spec.index for call in self.calls[before:]),
+            running.threads, running.tool_s, running.think_s, () if trail is None else trail.walk(),
+        )  # fmt: skip
+
+    def _start(self, running: _Running, program: Program, trail: Trail | None) -> asyncio.Task[Any]:
+        task = asyncio.create_task(self._task(running, program, _Line(trail)))
         running.tasks.add(task)
         task.add_done_callback(running.tasks.discard)
         return task
 
-    async def _task(self, running: _Running, program: Program) -> Any:
+    async def _task(self, running: _Running, program: Program, line: _Line) -> Any:
         """Run a coroutine of a program, effect by effect."""
         resume: Callable[[Any], Any] = program.send
         value: Any = None
@@ -139,58 +172,83 @@ class LiveDriver:
             try:
                 effect = resume(value)
             except StopIteration as stop:
+                running.ends(line)
                 return stop.value
             except (TimedOut, KeyboardInterrupt, MemoryError):
                 raise
             except BaseException as error:  # SystemExit is no way out of a program
                 raise running.fail(f"raised {type(error).__name__}: {error}") from error
             try:
-                resume, value = program.send, await self._effect(running, effect)
+                resume, value = program.send, await self._effect(running, effect, line)
             except TimedOut as late:
                 resume, value = program.throw, late
             except asyncio.CancelledError:
                 _cancel(running, program)
                 raise
 
-    async def _effect(self, running: _Running, effect: Effect) -> Any:
+    async def _effect(self, running: _Running, effect: Effect, line: _Line) -> Any:
         match effect:
             case CallEffect():
-                await self._call(running, effect)
+                line.passed(await self._call(running, effect))
                 return None
             case ToolEffect():
-                return await asyncio.sleep(_seconds(running, effect.work_s))
+                took = await self._sleep(_seconds(running, effect.work_s))
+                running.tool_s += took
+                return line.passed(tool_s=took)
             case ThinkEffect():
-                return await asyncio.sleep(_seconds(running, effect.seconds))
+                took = await self._sleep(_seconds(running, effect.seconds))
+                running.think_s += took
+                return line.passed(think_s=took)
             case JoinEffect():
-                return await _all([self._task(running, program) for program in effect.programs])
+                return await self._join(running, effect.programs, line)
             case SpawnEffect():
-                return self._spawn(running, effect.program)
+                return self._spawn(running, effect.program, line)
             case CancelEffect():
                 effect.task.driver_state.cancel()
                 return None
             case TimeoutEffect():
-                return await self._timeout(running, effect)
+                return await self._timeout(running, effect, line)
             case AbandonEffect():
+                running.ends(line)
                 return await _abandon(running)
         raise running.fail(f"awaited {effect!r}; await effects of its session only")
 
-    def _spawn(self, running: _Running, program: Program) -> Handle:
+    async def _sleep(self, seconds: float) -> float:
+        """Wait, and how much of it is the program's: waking late is the client's doing."""
+        began = self.now()
+        await asyncio.sleep(seconds)
+        return min(seconds, self.now() - began)
+
+    async def _join(self, running: _Running, programs: Sequence[Program], line: _Line) -> list[Any]:
+        lines = [_Line(line.trail) for _ in programs]
+        running.threads += len(programs)
+        pairs = zip(programs, lines, strict=True)
+        results = await _all([self._task(running, program, own) for program, own in pairs])
+        line.trail = max(lines, key=lambda own: own.ended, default=line).trail
+        return results
+
+    def _spawn(self, running: _Running, program: Program, line: _Line) -> Handle:
         handle = Handle()
-        task = self._start(running, program)
+        running.threads += 1
+        task = self._start(running, program, line.trail)
         task.add_done_callback(lambda _: setattr(handle, "done", True))
         handle.driver_state = task
         return handle
 
-    async def _timeout(self, running: _Running, effect: TimeoutEffect) -> Any:
+    async def _timeout(self, running: _Running, effect: TimeoutEffect, line: _Line) -> Any:
+        own = _Line(line.trail)
         try:
             async with asyncio.timeout(_seconds(running, effect.seconds)):
-                return await self._task(running, effect.program)
+                result = await self._task(running, effect.program, own)
         except TimeoutError:
             raise TimedOut(f"no result within {effect.seconds} s") from None
+        line.trail = own.trail
+        return result
 
     # -- calls -------------------------------------------------------------------------
 
-    async def _call(self, running: _Running, effect: CallEffect) -> None:
+    async def _call(self, running: _Running, effect: CallEffect) -> str:
+        """Make a call; its name."""
         ready, program = self.now(), running.spec.index
         scheduled, running.scheduled = running.scheduled, None
         try:
@@ -206,11 +264,16 @@ class LiveDriver:
         try:
             answer = await self._answer(request)
         except asyncio.CancelledError:
-            self.calls.append(LiveCall(*asked, given, math.nan, self.now(), len(prompt), (), "cut"))
+            self.calls.append(
+                LiveCall(*asked, given, math.nan, self.now(), len(prompt), (), "cut", effect.parents)
+            )
             raise
         running.texts.replied(effect.output_id, answer.tokens)
         sent, first, last = (at - self.origin for at in (answer.t_send, answer.t_first, answer.t_last))
-        self.calls.append(LiveCall(*asked, sent, first, last, len(prompt), answer.tokens))
+        self.calls.append(
+            LiveCall(*asked, sent, first, last, len(prompt), answer.tokens, parents=effect.parents)
+        )
+        return name
 
     async def _answer(self, request: Request) -> Response:
         self.open += 1

@@ -4,8 +4,33 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bench.drivers.audit import Audit
+
+
+class Leg(NamedTuple):
+    """A piece of a program's way: a call (its name), or seconds of a tool or a person."""
+
+    name: str = ""
+    tool_s: float = 0.0
+    think_s: float = 0.0
+
+
+class Trail(NamedTuple):
+    """The way of a coroutine so far, the last leg on top; ``before`` is shared with those forked from it."""
+
+    before: Trail | None
+    leg: Leg
+
+    def walk(self) -> tuple[Leg, ...]:
+        """All legs, the last one first."""
+        found: list[Leg] = []
+        at: Trail | None = self
+        while at is not None:
+            found.append(at.leg)
+            at = at.before
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +38,8 @@ class LiveCall:
     """One call. ``t_sched``: when it was due (a program's first call: its scheduled arrival; later ones:
     when the program asked, ``t_ready``); ``t_first``, ``t_last``: first and last bytes of the reply.
     ``outcome``: finished, or cut (a timeout, a cancelled task, a client that left): then ``t_send`` is when
-    it was handed to the client, ``t_first`` NaN, ``t_last`` when it was given up, and there are no tokens."""
+    it was handed to the client, ``t_first`` NaN, ``t_last`` when it was given up, and there are no tokens.
+    ``parents``: as in ``vocabulary.Call``."""
 
     program: int
     thread: str
@@ -27,6 +53,7 @@ class LiveCall:
     prompt_tokens: int
     tokens: tuple[int, ...]
     outcome: str = "finished"
+    parents: tuple[tuple[str, int], ...] = ()
 
     @property
     def answered(self) -> bool:
@@ -36,7 +63,9 @@ class LiveCall:
 
 @dataclass(frozen=True, slots=True)
 class LiveProgram:
-    """One program; its latency is ``t_end - t_sched``. ``outcome``: finished or abandoned."""
+    """One program; its latency is ``t_end - t_sched``. ``outcome``: finished or abandoned.
+    ``tool_s``, ``think_s``: over all its threads; ``path``: its critical path as it really ran (at a
+    join, the branch that ended last), the last leg first."""
 
     program: int
     kind: str
@@ -45,11 +74,16 @@ class LiveProgram:
     t_end: float
     outcome: str
     calls: int
+    threads: int = 1
+    tool_s: float = 0.0
+    think_s: float = 0.0
+    path: tuple[Leg, ...] = ()
 
 
 @dataclass(frozen=True)
 class LiveRun:
-    """A run that is over. ``wall``: Unix time at which it began; ``took`` in seconds."""
+    """A run that is over. ``wall``: Unix time at which it began, ``origin``: the same on
+    ``time.monotonic``; ``took`` in seconds."""
 
     name: str
     wall: float
@@ -57,6 +91,7 @@ class LiveRun:
     programs: list[LiveProgram]
     calls: list[LiveCall]
     audit: Audit
+    origin: float = 0.0
 
     def said(self) -> dict[str, str]:
         """A hash of what every answered call was answered, by PROGRAM.THREAD.INDEX."""

@@ -29,7 +29,8 @@ class InFlight:
     ``parts`` are charged one by one; ``joined`` are steady from this step on, ``left`` were until the one
     before. ``batch``: all parts in vLLM's order, where somebody asks for them, else as ``parts``.
     ``preempted``: call numbers, ``preempted_ids`` vLLM's names of them. ``load``: (calls in vLLM's running
-    list, other calls), after the step was scheduled.
+    list, other calls), after the step was scheduled. ``kv_used`` blocks were in use
+    then, and ``evicted`` calls had been preempted for want of blocks since the start; both 0 where no steps are logged.
     """
 
     start: float
@@ -41,6 +42,8 @@ class InFlight:
     preempted: tuple[int, ...] = ()
     preempted_ids: tuple[str, ...] = ()
     load: tuple[int, int] = (0, 0)
+    kv_used: int = 0
+    evicted: int = 0
 
 
 class Ledger:

@@ -46,6 +46,8 @@ class StepLog:
                     "end": end,
                     "running": running,
                     "waiting": waiting,
+                    "kv_used": step.kv_used,
+                    "evicted": step.evicted,
                     "calls": [(p.request.request_id, p.computed, p.tokens, int(p.emits)) for p in step.batch],
                     "preempted": self._preempted,
                 }
@@ -72,6 +74,7 @@ def head_of(host: Any, version: str, *, real: bool) -> dict[str, object]:
     options = host.options
     return {
         "origin_wall": time.time() - host.now() if real else None,
+        "origin_monotonic": time.monotonic() - host.now() if real else None,
         "vllm": version,
         "engine": options.engine,
         "scheduler": options.scheduler,

@@ -1,0 +1,114 @@
+"""A live run that is ready to start: the same programs and systems, on engines with a clock of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from bench.arriving import explained
+from bench.config import RunConfig
+from bench.errors import UsageError
+from bench.live.code import live_code
+from bench.live.options import LiveOptions, check_model, device, with_defaults
+from bench.live.served import Served, served
+from bench.plan import Planned, loaded, spec_of
+from bench.serving import serving
+from systems.schedulers.levels import DEFAULT_BOUNDS
+from workloads.base import ProgramSet
+
+BOUNDS = "scheduler.bounds"
+SCALE = "token_scale"
+COUNTED = ("step", "token")
+"""Units of service in which bounds follow the workload's token scale."""
+
+
+class Room(NamedTuple):
+    """What an engine has (``bench.serving.Room``)."""
+
+    kv_blocks: int
+    max_model_len: int
+
+
+@dataclass
+class LivePlan(Planned):
+    """``options``: how it is run. ``facts``: of what serves it, once it is there: command lines, versions."""
+
+    options: LiveOptions
+    served: Served
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """All that decides what is measured, the machine included."""
+        return {**super().identity, "live": self.served.as_json(), "live_code": live_code()}
+
+    @property
+    def step_times(self) -> str:
+        """The engine itself: what it is and where it runs."""
+        return self.served.digest
+
+    @property
+    def badge(self) -> str:
+        """MEASURED, on what, with which limits, behind what."""
+        engine, words = self.engine, self.serving.words
+        front = "called directly" if self.served.front == "none" else f"behind our {self.served.front}"
+        return (
+            f"MEASURED ({self.served.words}), {self.config.replicas} x {self.config.model}, "
+            f"{engine.kv_blocks} KV blocks, {engine.max_num_seqs} places and {engine.max_num_batched_tokens} "
+            f"tokens a step each{f'; {words}' if words else ''}, {front}"
+        )
+
+    def traps(self) -> list[str]:
+        """What holds for any step times."""
+        return self.trap(None)
+
+    def details(self) -> dict[str, Any]:
+        """The manifest's part beside the identity."""
+        return {**super().details(), "serving": dict(self.facts)}
+
+
+def live_plan(config: RunConfig) -> LivePlan:
+    """Resolve a live configuration: limits, scheduler bounds of the programs' size, what serves.
+
+    Raises UsageError, InvalidRun, or MissingError where this machine cannot serve it.
+    """
+    options = LiveOptions.of(config)
+    kind = device()
+    config = replace(with_defaults(config, kind), replicas=options.engines(config))
+    if not options.attach:
+        check_model(config, kind)
+    spec = spec_of(config)
+    limits = config.limits()
+    able = explained(lambda: serving(config, spec, Room(limits["kv_blocks"], limits["max_model_len"])))
+    _check_attached(spec.scheduler, options)
+    programs, times, rate = loaded(config, able.engine)
+    if times is None:
+        raise UsageError("a live engine takes programs as they arrive: give --rate")
+    config = with_bounds(config, dict(spec.scheduler_knobs), spec.unit, programs)
+    spec = spec_of(config)
+    return LivePlan(config, programs, times, rate, spec, able, options, served(config, options))
+
+
+def _check_attached(scheduler: str, options: LiveOptions) -> None:
+    """Engines that run already schedule as they were started to."""
+    if options.attach and scheduler != "fcfs":
+        raise UsageError(
+            f"live.attach: engines that run already keep their scheduler, so {scheduler} would not act; take "
+            "a system with scheduler fcfs, or leave live.attach out"
+        )
+
+
+def with_bounds(config: RunConfig, knobs: Mapping[str, Any], unit: str, programs: ProgramSet) -> RunConfig:
+    """Bounds of multi-level queues follow the workload's ``token_scale``, unless they are given.
+
+    They count tokens or steps (about a token each), and programs of a sixteenth have a sixteenth of them.
+    """
+    scale = float(Fraction(str(programs.parameters.get(SCALE, 1))))
+    default = DEFAULT_BOUNDS.get(unit, ())
+    if BOUNDS in config.knobs or unit not in COUNTED or scale == 1.0 or knobs.get("bounds") != default:
+        return config
+    scaled = ",".join(f"{bound * scale:g}" for bound in default)
+    return replace(config, knobs={**config.knobs, BOUNDS: scaled})
