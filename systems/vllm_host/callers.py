@@ -8,6 +8,9 @@ from typing import Any
 
 from vocabulary import INF, Call, Snapshot
 
+AHEAD = 1000
+"""Programs without a call that may be known at a time."""
+
 
 class Callers:
     """Numbers programs and calls as they come.
@@ -25,6 +28,7 @@ class Callers:
         self._index: dict[int, Counter[str]] = {}
         self._here: Counter[int] = Counter()
         self._over: dict[int, str] = {}
+        self._ahead: dict[str, float] = {}  # no call yet: until when it is known (s)
 
     def __len__(self) -> int:
         return len(self._programs)
@@ -37,7 +41,8 @@ class Callers:
         if name is None:
             program = self._new()
         else:
-            program = self.expect(str(name))
+            self._ahead.pop(str(name), None)
+            program = self._known(str(name))
             index = self._index[program][thread]
             self._index[program][thread] += 1
             self._here[program] += 1
@@ -45,8 +50,31 @@ class Callers:
         self._calls += 1
         return call, _snapshot(extra), name is None
 
-    def expect(self, name: str) -> int:
-        """The number of a program, known or not yet."""
+    def expect(self, name: str, until: float) -> int:
+        """The number of a program; without a call, it is known until the first or until ``until`` (s).
+
+        Raises ValueError if AHEAD others without a call are known already.
+        """
+        known = name in self._programs
+        if known and name not in self._ahead:
+            return self._programs[name]
+        if not known and len(self._ahead) >= AHEAD:
+            raise ValueError(
+                f"unknown program {name!r}, and {AHEAD} without a call are known already: "
+                "one of them must make one, end, or be past its deadline first"
+            )
+        self._ahead[name] = until
+        return self._known(name)
+
+    def overdue(self, now: float) -> list[int]:
+        """Forget programs that should have made their first call by ``now`` (s): the numbers they had."""
+        names = [name for name, until in self._ahead.items() if until <= now]
+        numbers = [self._programs[name] for name in names]
+        for name in names:
+            self._forget(name)
+        return numbers
+
+    def _known(self, name: str) -> int:
         if name not in self._programs:
             program = self._programs[name] = self._new()
             self._index[program] = Counter()
@@ -82,6 +110,7 @@ class Callers:
         program = self._programs.pop(name)
         del self._index[program]
         self._here.pop(program, None)
+        self._ahead.pop(name, None)
 
     def _new(self) -> int:
         self._next_program += 1

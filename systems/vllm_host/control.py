@@ -45,14 +45,12 @@ class Channel:
         self.path = path
         _make_way(path)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        before = os.umask(0o177)
+        os.fchmod(self._socket.fileno(), 0o600)  # Linux gives the file this mode from the first moment on
         try:
             self._socket.bind(path)
         except OSError as error:
             self._socket.close()
             raise ValueError(f"control: cannot make a socket at {path}: {error.strerror}") from None
-        finally:
-            os.umask(before)
         self._socket.setblocking(False)
 
     def serve(self, handle: Handler) -> None:

@@ -42,6 +42,7 @@ class Desk:
 
     def stats(self) -> dict[str, Any]:
         """What is kept, what became of what was, and how many programs are known."""
+        self._forget_overdue()
         keeper = self._keeper
         kept = [pin.about for pin in keeper.pins.values()]
         return {
@@ -49,6 +50,7 @@ class Desk:
             "programs": len(self._callers),
             "pins": len(kept),
             "pinned_tokens": sum(one.tokens for one in kept),
+            "pinned_blocks": keeper.pinned_blocks(),
             "reclaimable_blocks": keeper.reclaimable(),
             **keeper.count,
         }
@@ -58,9 +60,15 @@ class Desk:
         priority = message.get("priority", 0)
         if isinstance(priority, bool) or not isinstance(priority, int):
             raise ValueError(f"priority must be a whole number, got {priority!r}")
-        name = message.get("program")
-        program = self._callers.expect(_name(name))
+        name = _name(message.get("program"))
+        if self._callers.number(name) is None:
+            self._forget_overdue()
+        program = self._callers.expect(name, until)
         return {"blocks": self._keeper.retain(program, until, priority)}
+
+    def _forget_overdue(self) -> None:
+        for program in self._callers.overdue(self._now()):
+            self._keeper.end(program)
 
     def _until(self, message: Message) -> float:
         given = [key for key in ("until_s", "for_s") if key in message]

@@ -1,13 +1,14 @@
 """The control channel without vLLM: sockets, messages, programs that end."""
 
 import json
+import os
 import socket
 import stat
 from pathlib import Path
 
 import pytest
 
-from systems.vllm_host.callers import Callers
+from systems.vllm_host.callers import AHEAD, Callers
 from systems.vllm_host.control import LIMIT, Channel, Client
 from systems.vllm_host.desk import Desk
 from vocabulary import INF
@@ -20,6 +21,9 @@ class Keeper:
         self.did, self.pins, self.count = [], {}, {"hits": 3}
 
     def reclaimable(self):
+        return 0
+
+    def pinned_blocks(self):
         return 0
 
     def retain(self, *arguments):
@@ -95,6 +99,54 @@ def test_a_program_ends_when_its_last_call_has_left(desk):
     assert (again.program, again.index) == (2, 0)  # another program of the same name
 
 
+class Clocked:
+    """A desk whose time is set."""
+
+    def __init__(self):
+        self.now, self.callers, self.keeper = 0.0, Callers(), Keeper()
+        self.desk = Desk(self.callers, self.keeper, lambda: self.now, lambda _: None)
+
+    def retain(self, program, **until):
+        return self.desk.handle({"op": "retain", "program": program, **until})
+
+
+def test_a_program_that_never_comes_is_forgotten_after_its_deadline():
+    world = Clocked()
+    world.callers.identify({"program_id": "here"}, 10)
+    world.retain("here", for_s=1)
+    world.retain("late", for_s=1)
+    world.retain("comes", for_s=1)
+    world.retain("later", for_s=1)
+    world.retain("later", for_s=5)  # replaces the first
+    world.callers.identify({"program_id": "comes"}, 10)
+    world.now = 1.0
+    assert world.desk.handle({"op": "stats"})["programs"] == 3
+    assert world.keeper.did[-1] == ("end", world.callers.number("here") + 1)
+    assert world.callers.number("late") is None
+    world.now = 5.0
+    world.retain("another", for_s=1)
+    assert world.callers.number("later") is None
+    assert world.callers.number("comes") is not None
+
+
+def test_only_so_many_programs_are_known_ahead_of_their_calls():
+    world = Clocked()
+    for number in range(AHEAD):
+        world.retain(number, until_s=10 if number else None)
+    with pytest.raises(ValueError, match="1000 without a call are known already"):
+        world.retain("one more", for_s=1)
+    world.retain(1, for_s=60)  # it is known
+    world.callers.identify({"program_id": 2}, 10)  # makes room
+    world.retain("one more", for_s=1)
+    world.desk.handle({"op": "end", "program": 3})
+    world.retain("and another", for_s=1)
+    with pytest.raises(ValueError, match="unknown program 'no', and 1000"):
+        world.retain("no", for_s=1)
+    world.now = 10.0  # all but 0 and 1 are late
+    world.retain("yes", for_s=1)
+    assert len(world.callers) == 4  # 0, 1, 2 and yes
+
+
 # The socket
 
 
@@ -103,6 +155,19 @@ def channel(tmp_path):
     channel = Channel(str(tmp_path / "engine.sock"))
     yield channel
     channel.close()
+
+
+def test_the_socket_is_never_open_to_others_and_the_process_keeps_its_umask(tmp_path, monkeypatch):
+    before = os.umask(0)  # the file would be everybody's
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "umask", lambda _: pytest.fail("other threads make files, too"))
+            patched.setattr(os, "chmod", lambda *_: pytest.fail("too late"))
+            channel = Channel(str(tmp_path / "other.sock"))
+        assert stat.S_IMODE(Path(channel.path).stat().st_mode) == 0o600
+        channel.close()
+    finally:
+        os.umask(before)
 
 
 def test_the_socket_is_its_users_and_goes_away(channel):
