@@ -7,11 +7,11 @@ impossible pair is refused with what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypedDict
 
-from systems.catalog import SystemSpec
+from systems.catalog import SystemSpec, build_front, gate_names
 from systems.slots import DEFAULTS, Knob
 from vocabulary import INF
 
@@ -86,14 +86,18 @@ _LIMITS: dict[str, tuple[_Limit, ...]] = {"sim": (), "reference": (), "vllm-virt
 _OPTIONS = ("prefix_cache", "chunked_prefill", "schedule_every", "preemption", "host_tier")
 _NO_CACHE_VIEW = "needs the prefix cache laid open to the policy, which a vLLM server does not do"
 _NO_ORACLE = "needs to know how long replies will be, which a live server does not"
+_NO_GATEWAY = "gates act in our gateway: a live one, which virtual time does not have yet"
+_NOT_THE_GATEWAY = "gates act in our gateway, whose place a third-party front takes"
+_NO_FRONT = "a third-party router is a process of its own, which virtual time cannot have"
+_OWN_TABLE = "a third-party front has no process table, and sends a program to several engines"
 
 
 def capabilities(spec: SystemSpec, engine: str) -> list[Capability]:
     """Every slot and option of ``spec`` on ``engine``. Raises ValueError for an unknown engine."""
     if engine not in ENGINES:
         raise ValueError(f"unknown engine {engine!r}; it is one of {', '.join(ENGINES)}")
-    rows = [_scheduler(spec, engine), Capability("router", spec.router)]
-    rows += [_unmade("gate", spec.gate), _unmade("retention", spec.retention)]
+    rows = [_scheduler(spec, engine), _router(spec, engine), _gate(spec, engine)]
+    rows += [_retention(spec.retention), *_front(spec, engine)]
     return rows + [_option(name, spec.engine_option(name), _LIMITS[engine]) for name in _OPTIONS]
 
 
@@ -159,11 +163,59 @@ def _scheduler(spec: SystemSpec, engine: str) -> Capability:
     return Capability("scheduler", spec.scheduler, IMPOSSIBLE if reason else EXACT, reason)
 
 
-def _unmade(slot: str, name: str) -> Capability:
-    """Gates and retention are the engines' own, or not here."""
-    if name == DEFAULTS[slot]:
-        return Capability(slot, name)
-    return Capability(slot, name, IMPOSSIBLE, f"no such {slot} is here yet")
+def _router(spec: SystemSpec, engine: str) -> Capability:
+    """On a live engine a third-party front routes; elsewhere ``_front`` says what stands in for it."""
+    routed = engine == "vllm" and spec.front != DEFAULTS["front"]
+    return Capability("router", spec.front if routed else spec.router)
+
+
+def _gate(spec: SystemSpec, engine: str) -> Capability:
+    name, reason = spec.gate, ""
+    if ":" not in name and name not in gate_names():
+        reason = "no such gate is here yet"
+    elif name != DEFAULTS["gate"] and engine != "vllm":
+        reason = _NO_GATEWAY
+    elif name != DEFAULTS["gate"] and spec.front != DEFAULTS["front"]:
+        reason = _NOT_THE_GATEWAY
+    return Capability("gate", name, IMPOSSIBLE if reason else EXACT, reason)
+
+
+def _retention(name: str) -> Capability:
+    """Retention is the engines' own, or not here."""
+    if name == DEFAULTS["retention"]:
+        return Capability("retention", name)
+    return Capability("retention", name, IMPOSSIBLE, "no such retention is here yet")
+
+
+def _front(spec: SystemSpec, engine: str) -> list[Capability]:
+    front = build_front(spec)
+    if front is None:
+        return [Capability("front", spec.front)]
+    if engine != "vllm":
+        stand_in = front.counterpart()
+        if stand_in is None:
+            return [
+                Capability(
+                    "front", spec.front, IMPOSSIBLE, f"{_NO_FRONT}, and no router of ours does the same"
+                )
+            ]
+        return [Capability("front", spec.front, FALLBACK, _NO_FRONT, _as_text(stand_in))]
+    if spec.scheduler == "fcfs":
+        return [Capability("front", spec.front)]
+    if not front.keeps_body:
+        reason = f"it drops what scheduler {spec.scheduler} goes by from bodies (priority, vllm_xargs)"
+        return [Capability("front", spec.front, IMPOSSIBLE, reason)]
+    rows = [Capability("front", spec.front)]
+    if not front.pins:
+        rows.append(Capability("process table", "shared", FALLBACK, _OWN_TABLE, "one per engine"))
+    return rows
+
+
+def _as_text(slot: Mapping[str, object]) -> str:
+    """``session-pinned by=hash``."""
+    return " ".join(
+        [str(slot["name"]), *(f"{knob}={value}" for knob, value in slot.items() if knob != "name")]
+    )
 
 
 def _option(name: str, value: Knob, limits: Sequence[_Limit]) -> Capability:

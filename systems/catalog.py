@@ -1,4 +1,4 @@
-"""Named systems: which scheduler, router, gate, retention and engine options serve.
+"""Named systems: which scheduler, router, gate, retention, front and engine options serve.
 
 ``catalog/NAME.toml`` is a system; one new file adds one, nothing else needs an
 edit. A ``SystemSpec`` is data: every knob resolved, ready to be hashed and
@@ -17,13 +17,17 @@ from pathlib import Path
 from typing import Any, cast
 
 from systems.engine_options import ENGINE_OPTIONS, engine_options
+from systems.fronts.protocol import Front
 from systems.process_table import ProcessTable
-from systems.protocols import Router, Scheduler
+from systems.protocols import Gate, Router, Scheduler
 from systems.slots import (
     DEFAULTS,
+    PUBLISHED,
     CatalogError,
     Knob,
     Knobs,
+    front_names,
+    gate_names,
     guest,
     make,
     named,
@@ -37,14 +41,19 @@ from systems.slots import (
 )
 
 __all__ = [
-    "DEFAULT_SYSTEM", "ENGINE_OPTIONS", "CatalogError", "SystemSpec", "build_router", "build_scheduler",
-    "build_table", "load_system", "router_names", "scheduler_names", "skipped", "system_names",
+    "DEFAULT_SYSTEM", "ENGINE_OPTIONS", "CatalogError", "SystemSpec", "build_front", "build_gate",
+    "build_router", "build_scheduler", "build_table", "front_names", "gate_names", "load_system",
+    "router_names", "scheduler_names", "skipped", "system_names",
 ]  # fmt: skip
 
 FOLDER = Path(__file__).with_suffix("")
 DEFAULT_SYSTEM = "vllm-opt"
 """What fills the slots that a policy given alone leaves open."""
-SLOTS = ("scheduler", "router", "gate", "retention")
+SLOTS = ("scheduler", "router", "gate", "retention", "front")
+FRONT_ROUTES = "front"
+"""The router of a system whose third-party front routes by a rule that no router of ours has."""
+_Named = tuple[str, tuple[tuple[str, Knob], ...]]
+"""A policy's name and knobs."""
 _KEYS: dict[str, type] = {"description": str, "source": str, **dict.fromkeys(SLOTS, dict), "engine": dict}
 
 
@@ -55,6 +64,7 @@ class SystemSpec:
     ``unit`` and ``rule`` say how its process table counts; ``clairvoyant``
     whether the host must tell calls their own and their program's remaining work;
     ``reads_cache`` and ``reads_prompt`` what scheduler and router ask for (systems/protocols.py).
+    Where ``front`` is a third party, ``router`` is what stands in for it on virtual time.
     """
 
     name: str
@@ -68,6 +78,8 @@ class SystemSpec:
     gate_knobs: tuple[tuple[str, Knob], ...]
     retention: str
     retention_knobs: tuple[tuple[str, Knob], ...]
+    front: str
+    front_knobs: tuple[tuple[str, Knob], ...]
     engine: tuple[tuple[str, Knob], ...]
     unit: str
     rule: str
@@ -77,8 +89,12 @@ class SystemSpec:
 
     @property
     def digest(self) -> str:
-        """16 hex digits over everything that decides: policies, knobs, options; not the name."""
-        slots = [(getattr(self, slot), getattr(self, f"{slot}_knobs")) for slot in SLOTS]
+        """16 hex digits over everything that decides: policies, knobs, options; not the name.
+
+        Our own front adds nothing: results from before there were others keep their digest.
+        """
+        deciding = SLOTS if self.front != DEFAULTS["front"] else SLOTS[:-1]
+        slots = [(getattr(self, slot), getattr(self, f"{slot}_knobs")) for slot in deciding]
         return hashlib.sha256(json.dumps([slots, self.engine]).encode()).hexdigest()[:16]
 
     def engine_option(self, name: str) -> Knob:
@@ -92,8 +108,8 @@ def system_names() -> list[str]:
 
 
 def skipped() -> dict[str, str]:
-    """Files of the catalog, schedulers and routers that cannot be loaded: why, by place."""
-    for names in (system_names, scheduler_names, router_names):
+    """Files of the catalog and of the slots' folders that cannot be loaded: why, by place."""
+    for names in (system_names, scheduler_names, router_names, gate_names, front_names):
         names()
     return skipped_files()
 
@@ -106,17 +122,19 @@ def load_system(
     *,
     gate: str | None = None,
     retention: str | None = None,
+    front: str | None = None,
 ) -> SystemSpec:
     """The system ``name``: of the catalog, or ``pkg.mod:Class``, a policy of any kind.
 
-    ``scheduler``, ``router``, ``gate`` and ``retention`` replace a slot (its knobs in
-    the catalog go with it). ``knobs`` maps "scheduler.beta", "router.x",
+    The others replace a slot (its knobs in the catalog go with it; a third-party ``front``
+    takes the router away, too). ``knobs`` maps "scheduler.beta", "router.x",
     "engine.prefix_cache" to values; text is parsed ("inf", "1,2,3", "true"). Raises CatalogError.
     """
     table = _read(name)
-    for slot, other in zip(SLOTS, (scheduler, router, gate, retention), strict=True):
-        if other is not None and other != table[slot]["name"]:
-            table[slot] = {"name": other}
+    given = {"front": front, "scheduler": scheduler, "router": router, "gate": gate, "retention": retention}
+    for slot, other in given.items():
+        if other is not None and other != table.get(slot, {}).get("name"):
+            _replace(table, slot, other)
     _override(table, knobs)
     return _spec(name, table, f"system {name}")
 
@@ -134,8 +152,24 @@ def build_scheduler(spec: SystemSpec, table: ProcessTable | None = None) -> Sche
 
 
 def build_router(spec: SystemSpec) -> Router:
-    """A new router for one deployment."""
+    """A new router for one deployment. Raises CatalogError where only the system's front can route."""
+    if spec.router == FRONT_ROUTES:
+        raise CatalogError(f"system {spec.name}: its front {spec.front} routes as no router of ours does")
     return cast(Router, policy_class("router", spec.router, spec.name)(**dict(spec.router_knobs)))
+
+
+def build_gate(spec: SystemSpec) -> Gate:
+    """A new gate for one deployment. Raises CatalogError for one that is only published."""
+    if spec.gate in PUBLISHED["gate"]:
+        raise CatalogError(f"system {spec.name}: no gate {spec.gate} is here yet")
+    return cast(Gate, policy_class("gate", spec.gate, spec.name)(**dict(spec.gate_knobs)))
+
+
+def build_front(spec: SystemSpec) -> Front | None:
+    """The third-party router in front of the engines; None: our gateway."""
+    if spec.front == DEFAULTS["front"]:
+        return None
+    return cast(Front, policy_class("front", spec.front, spec.name)(**dict(spec.front_knobs)))
 
 
 def _sound(path: Path) -> bool:
@@ -153,7 +187,9 @@ def _read(name: str) -> dict[str, Any]:
     if ":" in name:
         kind, _ = guest(name)
         about = {"description": f"{name}, the rest as {DEFAULT_SYSTEM}", "source": name}
-        return {**_read(DEFAULT_SYSTEM), **about, kind: {"name": name}}
+        table = {**_read(DEFAULT_SYSTEM), **about}
+        _replace(table, kind, name)
+        return table
     if name not in (path.stem for path in FOLDER.glob("*.toml")):
         raise CatalogError(unknown("system", name, system_names()))
     return _parsed(FOLDER / f"{name}.toml")
@@ -178,12 +214,18 @@ def _check_keys(table: Mapping[str, Any], place: str) -> None:
         if not isinstance(value, _KEYS[key]):
             wanted = "a table" if _KEYS[key] is dict else "text"
             raise CatalogError(f"{place}: {key} must be {wanted}, got {value!r}")
-    for key in ("description", "source", "scheduler", "router"):
+    for key in ("description", "source", "scheduler"):
         if key not in table:
             raise CatalogError(f"{place}: {key} is missing")
     for slot in SLOTS:
-        if not isinstance(table[slot].get("name"), str):
+        if slot in table and not isinstance(table[slot].get("name"), str):
             raise CatalogError(f"{place}: [{slot}] needs a name")
+
+
+def _replace(table: dict[str, Any], slot: str, name: str) -> None:
+    table[slot] = {"name": name}
+    if slot == "front" and name != DEFAULTS["front"]:
+        table.pop("router", None)
 
 
 def _override(table: dict[str, Any], knobs: Knobs) -> None:
@@ -191,7 +233,7 @@ def _override(table: dict[str, Any], knobs: Knobs) -> None:
         slot, dot, knob = path.partition(".")
         if slot not in (*SLOTS, "engine") or not dot or knob == "name":
             raise CatalogError(
-                f"a knob is named scheduler.KNOB, router.KNOB or engine.KNOB, "
+                f"a knob is named {', '.join(f'{name}.KNOB' for name in SLOTS)} or engine.KNOB, "
                 f"such as scheduler.beta; got {path!r}"
             )
         table[slot] = {**table.get(slot, {}), knob: _parse(value) if isinstance(value, str) else value}
@@ -215,24 +257,50 @@ def _parse(text: str) -> object:
 def _spec(name: str, table: Mapping[str, Any], place: str) -> SystemSpec:
     """Every slot made or looked up, which checks it."""
     scheduler = cast(Scheduler, make("scheduler", table["scheduler"], place))
-    router = make("router", table["router"], place)
-    gate, retention = (named(slot, table[slot], place) for slot in ("gate", "retention"))
+    router, reads_prompt = _router(table, place)
+    gate, retention, front = (_policy(slot, table[slot], place) for slot in ("gate", "retention", "front"))
     return SystemSpec(
         name=name,
         description=table["description"],
         source=table["source"],
         scheduler=table["scheduler"]["name"],
         scheduler_knobs=resolved(scheduler),
-        router=table["router"]["name"],
-        router_knobs=resolved(router),
+        router=router[0],
+        router_knobs=router[1],
         gate=gate[0],
         gate_knobs=gate[1],
         retention=retention[0],
         retention_knobs=retention[1],
+        front=front[0],
+        front_knobs=front[1],
         engine=engine_options(table.get("engine", {}), place),
         unit=scheduler.unit,
         rule=getattr(scheduler, "rule", "sum"),
         clairvoyant=scheduler.clairvoyant,
         reads_cache=bool(getattr(scheduler, "reads_cache", False)),
-        reads_prompt=bool(getattr(router, "reads_prompt", False)),
+        reads_prompt=reads_prompt,
     )
+
+
+def _policy(slot: str, given: Mapping[str, Any], place: str) -> _Named:
+    """A gate, retention or front: made, which checks its knobs, or looked up where there is none to make."""
+    name = given["name"]
+    if slot == "retention" or name in PUBLISHED.get(slot, ()) or (slot, name) == ("front", DEFAULTS["front"]):
+        return named(slot, given, place)
+    return name, resolved(make(slot, given, place))
+
+
+def _router(table: Mapping[str, Any], place: str) -> tuple[_Named, bool]:
+    """The router and whether it reads prompts; behind a third-party front the one that stands in for it."""
+    front, given = table["front"], table.get("router")
+    if front["name"] == DEFAULTS["front"]:
+        if given is None:
+            raise CatalogError(f"{place}: router is missing")
+    elif given is not None:
+        raise CatalogError(f"{place}: front {front['name']} chooses engines itself: leave the router out")
+    else:
+        given = cast(Front, make("front", front, place)).counterpart()
+    if given is None:
+        return (FRONT_ROUTES, ()), False
+    router = make("router", given, place)
+    return (given["name"], resolved(router)), bool(getattr(router, "reads_prompt", False))

@@ -1,9 +1,10 @@
 """The slots of a system: policies found by scanning, imported, made and checked.
 
-``schedulers/*.py`` with a module-level ``SCHEDULER`` and ``routers/*.py`` with a
-``ROUTER`` are policies; one new file adds one, nothing else needs an edit. One
-that cannot be loaded is skipped with a line on stderr, and is an error only where
-it is the one asked for. ``pkg.mod:Class`` names a policy outside the project.
+``schedulers/*.py`` with a module-level ``SCHEDULER``, ``routers/*.py`` with a ``ROUTER``,
+``gates/*.py`` with a ``GATE`` and ``fronts/*.py`` with a ``FRONT`` are found: one new file
+adds one, nothing else needs an edit. One that cannot be loaded is skipped with a line on
+stderr, and is an error only where it is the one asked for. ``pkg.mod:Class`` names a policy
+outside the project.
 """
 
 from __future__ import annotations
@@ -18,20 +19,28 @@ from pathlib import Path
 from typing import Any, cast
 
 ROOM = Path(__file__).parent
-DEFAULTS = {"gate": "open", "retention": "lru"}
-"""What every engine does by itself: programs run when they arrive, KV goes least recently used first."""
+DEFAULTS = {"gate": "open", "retention": "lru", "front": "gateway"}
+"""What a system does that says nothing: programs run when they arrive, KV goes least recently used first,
+and our own gateway stands between clients and engines."""
 PUBLISHED = {
-    "gate": ("las-fairness", "program-cap", "progress-ttl", "thunderagent"),
+    "gate": ("las-fairness", "progress-ttl", "thunderagent"),
     "retention": ("continuum-fixed", "continuum-ttl", "infercept", "survival"),
 }
 """Gates and retention policies a system may name that nothing here implements (``capabilities`` says so)."""
 
 Knob = float | bool | str | tuple[float, ...]
 Knobs = Mapping[str, object]
-_METHODS = {"scheduler": ("arrive", "expire", "due", "finish", "abort"), "router": ("route",)}
+_METHODS = {
+    "scheduler": ("arrive", "expire", "due", "finish", "abort"),
+    "router": ("route",),
+    "gate": ("request", "finish", "abort", "end", "next_tick", "tick"),
+    "front": ("command", "headers", "body", "counterpart"),
+}
 _MEMBERS = {
     "scheduler": ("name", "unit", "clairvoyant", "tracks_wait", "start", "stop", "next_due", "end"),
     "router": ("name",),
+    "gate": ("name", *_METHODS["gate"]),
+    "front": ("name", "requirement", "keeps_body", "pins", "health", "start_s", *_METHODS["front"]),
 }
 _SKIPPED: dict[str, str] = {}
 """Files that could not be loaded and why, by their place."""
@@ -49,6 +58,16 @@ def scheduler_names() -> list[str]:
 def router_names() -> list[str]:
     """The routers found in ``systems/routers``, sorted."""
     return sorted(found("router"))
+
+
+def gate_names() -> list[str]:
+    """The gates found in ``systems/gates``, sorted."""
+    return sorted(found("gate"))
+
+
+def front_names() -> list[str]:
+    """The third-party fronts found in ``systems/fronts``, sorted."""
+    return sorted(found("front"))
 
 
 @cache
@@ -116,7 +135,8 @@ def policy_class(kind: str, name: str, place: str) -> Any:
             broken = f"systems/{kind}s/{name.replace('-', '_')}.py"
             if broken in _SKIPPED:
                 raise CatalogError(f"{broken} cannot be loaded: {_SKIPPED[broken]}")
-            raise CatalogError(f"{place}: {unknown(kind, name, classes)}")
+            known = {*classes, *PUBLISHED.get(kind, ()), *filter(None, [DEFAULTS.get(kind)])}
+            raise CatalogError(f"{place}: {unknown(kind, name, known)}")
         return classes[name]
     kind_found, cls = guest(name)
     if kind_found != kind:
@@ -161,13 +181,13 @@ def resolved(policy: object) -> tuple[tuple[str, Knob], ...]:
 
 
 def named(kind: str, slot: Mapping[str, Any], place: str) -> tuple[str, tuple[tuple[str, Knob], ...]]:
-    """Name and knobs of a gate or retention: the default, or one that is published.
+    """Name and knobs, as they stand, of a gate or retention that nothing here implements, or of the default.
 
-    The knobs of a published one are kept as they stand. Raises CatalogError.
+    Raises CatalogError for a name nobody knows, and for knobs of the default, which has none.
     """
     name, default = slot["name"], DEFAULTS[kind]
-    if name not in (default, *PUBLISHED[kind]):
-        raise CatalogError(f"{place}: {unknown(kind, name, (default, *PUBLISHED[kind]))}")
+    if name not in (default, *PUBLISHED.get(kind, ())):
+        raise CatalogError(f"{place}: {unknown(kind, name, (default, *PUBLISHED.get(kind, ())))}")
     knobs = {key: value for key, value in slot.items() if key != "name"}
     if name == default and knobs:
         raise CatalogError(f"{place}: {unknown(f'{name} knob', next(iter(knobs)), ())}")

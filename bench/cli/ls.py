@@ -18,8 +18,8 @@ def ls(
     what: Annotated[
         str | None,
         typer.Argument(
-            help="systems, capabilities, workloads, schedulers, routers, engines, models, gpus, formats, "
-            "experiments or results; default: all of them."
+            help="systems, capabilities, workloads, schedulers, routers, gates, fronts, engines, models, gpus, "
+            "formats, experiments or results; default: all of them."
         ),
     ] = None,
     out: Out = Path("results"),
@@ -93,6 +93,25 @@ def _routers(_: Path) -> list[Row]:
 
     specs = [load_system("vllm-opt", router=name) for name in router_names()]
     return [{"name": s.router, "knobs": _knobs(s.router_knobs)} for s in specs]
+
+
+def _gates(_: Path) -> list[Row]:
+    from systems.catalog import gate_names, load_system
+
+    specs = [load_system("vllm-opt", gate=name) for name in gate_names()]
+    return [{"name": s.gate, "knobs": _knobs(s.gate_knobs)} for s in specs]
+
+
+def _fronts(_: Path) -> list[Row]:
+    from systems.catalog import build_front, front_names, load_system
+
+    rows = []
+    for name in front_names():
+        spec = load_system("vllm-opt", front=name)
+        front = build_front(spec)
+        package = front.requirement if front is not None else ""
+        rows.append({"name": name, "package": package, "knobs": _knobs(spec.front_knobs)})
+    return rows
 
 
 def _knobs(knobs: Any) -> str:
@@ -179,6 +198,8 @@ LISTS: dict[str, Callable[[Path], list[Row]]] = {
     "workloads": _workloads,
     "schedulers": _schedulers,
     "routers": _routers,
+    "gates": _gates,
+    "fronts": _fronts,
     "engines": _engines,
     "models": _models,
     "gpus": _gpus,
