@@ -209,8 +209,7 @@ class Exchange:
         self._connection: _Connection | None = None
         self._pieces: deque[tuple[float, bytes]] = deque()
         self._held = 0  # bytes in ``_pieces``
-        self._paused = False
-        self._stale = False
+        self._paused = self._stale = False
         self._error: HttpFailed | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._pieces_wake = True
@@ -241,9 +240,7 @@ class Exchange:
     async def __anext__(self) -> tuple[float, bytes]:
         while not self._pieces:
             if self.over:
-                if self._error is not None:
-                    raise self._error
-                raise StopAsyncIteration
+                raise self._error or StopAsyncIteration
             await self._woken()
         stamp, piece = self._pieces.popleft()
         self._held -= len(piece)
@@ -284,12 +281,12 @@ class Exchange:
 
     async def _answered(self, connection: _Connection, data: bytes) -> bool:
         """Send, and wait for the head; False if the connection was stale. Raises BrokenOff."""
-        self._connection, connection.exchange = connection, self
-        self._stale = False
-        self.sent = time.monotonic()
-        connection.transport.write(data)
-        if connection.lost:
+        self._connection, self._stale, self.sent = connection, False, time.monotonic()
+        if connection.lost or connection.transport.is_closing():
             self._lost(None)
+        else:
+            connection.exchange = self
+            connection.transport.write(data)
         while not (self.status or self.over or self._stale):
             await self._woken()
         if self._error is not None and not self.status:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,6 +13,8 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
+
+from bench.drivers.delivered import Delivered
 
 TICK_S = 0.02
 OK_LAG_S, BAD_LAG_S = 0.020, 0.200
@@ -22,30 +26,50 @@ OK_CPU, BAD_CPU = 0.70, 0.95
 @dataclass(frozen=True)
 class Audit:
     """``send_lag``: from when a call was due to when it was sent; ``loop_lag``: how late the event loop
-    was; both (p50, p99) in seconds. ``cpu``: share of a core; ``most_open``: calls in flight at most."""
+    was; both (p50, p99) in seconds. ``cpu``: share of a core; ``most_open``: calls in flight at most.
+    ``delivered``: the load that was sent against the one asked for, None if there is no rate.
+    ``rss_mb``: the process's largest size so far, whatever else it did."""
 
     send_lag: tuple[float, float]
     loop_lag: tuple[float, float]
     cpu: float
     most_open: int
+    delivered: Delivered | None = None
+    rss_mb: float = 0.0
 
     @classmethod
-    def of(cls, send: Sequence[float], loop: Sequence[float], cpu: float, most_open: int) -> Audit:
+    def of(
+        cls,
+        send: Sequence[float],
+        loop: Sequence[float],
+        cpu: float,
+        most_open: int,
+        delivered: Delivered | None = None,
+    ) -> Audit:
         """From single lags in seconds; none at all count as 0."""
-        return cls(_quantiles(send), _quantiles(loop), cpu, most_open)
+        return cls(_quantiles(send), _quantiles(loop), cpu, most_open, delivered, peak_rss_mb())
 
     @property
     def verdict(self) -> str:
         """ok, suspect or invalid."""
         lag = max(self.send_lag[1], self.loop_lag[1])
-        if lag >= BAD_LAG_S or self.cpu >= BAD_CPU:
+        bent = self.delivered is not None and self.delivered.verdict == "invalid"
+        if bent or lag >= BAD_LAG_S or self.cpu >= BAD_CPU:
             return "invalid"
         return "ok" if lag <= OK_LAG_S and self.cpu <= OK_CPU else "suspect"
 
     def __str__(self) -> str:
         lags = f"send lag p50/p99 {self.send_lag[0] * 1e3:.1f}/{self.send_lag[1] * 1e3:.1f} ms"
         loop = f"loop lag p99 {self.loop_lag[1] * 1e3:.1f} ms"
-        return f"{self.verdict} ({lags}, {loop}, {self.cpu:.0%} of a core, {self.most_open} calls in flight)"
+        load = f", {self.delivered}" if self.delivered else ""
+        own = f"{self.cpu:.0%} of a core, {self.most_open} calls in flight"
+        return f"{self.verdict} ({lags}, {loop}, {own}{load})"
+
+
+def peak_rss_mb() -> float:
+    """The largest resident size of this process so far, in MB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
 
 
 @dataclass

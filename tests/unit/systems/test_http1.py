@@ -26,7 +26,7 @@ class Server:
 
     async def serve(self, reader, writer):
         self.connections += 1
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+        with contextlib.suppress(ConnectionError, RuntimeError, asyncio.IncompleteReadError):
             n = 0
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
