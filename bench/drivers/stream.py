@@ -2,8 +2,8 @@
 
 The same ``Client`` as ``completions.Completions``, with true times of tokens. While a reply comes, its bytes
 are kept with their stamps and nothing else is done; it is taken apart when it is over, in slices between
-which other streams are stamped. Times are of ``time.monotonic`` in seconds. Raw sockets (systems/http1.py), no
-aiohttp, no numpy: docs/client.md says what it costs.
+which other streams are stamped. Times are of ``time.monotonic`` in seconds. Raw sockets (systems/http1.py),
+no aiohttp, no numpy: docs/client.md says what it costs.
 """
 
 from __future__ import annotations
