@@ -1,0 +1,151 @@
+"""What clients send: parsed once, and sent on with the program's ids and numbers spliced in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+
+from systems.gateway.errors import Refused
+from vocabulary import BLOCK, Segment, Snapshot
+
+_TEXT_BLOCK = 4 * BLOCK
+"""Bytes of a prompt that count as a block where tokens are not known."""
+
+
+class Endpoint(NamedTuple):
+    """``prompt``: the field that holds it; ``usage_option``: streams say their usage if they are asked to;
+    ``anthropic``: how errors look; ``names_itself``: the request's id is in the body, not in a header."""
+
+    path: str
+    prompt: str
+    usage_option: bool = False
+    anthropic: bool = False
+    names_itself: bool = False
+
+
+ENDPOINTS = (
+    Endpoint("/v1/chat/completions", "messages", usage_option=True),
+    Endpoint("/v1/completions", "prompt", usage_option=True),
+    Endpoint("/v1/responses", "input", names_itself=True),
+    Endpoint("/v1/messages", "messages", anthropic=True),
+)
+"""Where policies decide; all other paths below /v1/ are passed through."""
+
+
+@dataclass(slots=True)
+class Ask:
+    """A request as it came. ``hides_usage``: its stream is asked for a usage that the client did not want."""
+
+    endpoint: Endpoint
+    raw: bytes
+    data: dict[str, Any]
+    stream: bool
+    hides_usage: bool = False
+
+    @property
+    def model(self) -> str:
+        """Which model is asked for."""
+        return str(self.data.get("model") or "")
+
+
+def parse(endpoint: Endpoint, raw: bytes) -> Ask:
+    """Raises Refused (400) if it is no JSON object."""
+    try:
+        data = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise Refused(400, f"the request's body is not valid JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise Refused(400, f"the request's body must be one JSON object, got {raw[:60]!r}")
+    return Ask(endpoint, raw, data, data.get("stream") is True)
+
+
+def outgoing(ask: Ask, caller: Mapping[str, Any], request_id: str, *, wants_usage: bool) -> bytes:
+    """The body for the engine: ``caller`` in ``vllm_xargs``, where the client's own keys stay.
+
+    ``wants_usage``: a stream has to say its usage at the end. What is new goes in front of the
+    client's bytes, which are not written again; only where a key is there already, all of it is.
+    """
+    extra = ask.data.get("vllm_xargs")
+    new: dict[str, Any] = {}
+    if caller and (extra is None or isinstance(extra, dict)):  # else the engine says what is wrong
+        new["vllm_xargs"] = {**caller, **(extra or {})}
+    if ask.stream and wants_usage and ask.endpoint.usage_option:
+        _ask_usage(ask, new)
+    if ask.endpoint.names_itself and "request_id" not in ask.data:
+        new["request_id"] = f"resp_{request_id}"
+    if not new:
+        return ask.raw
+    if new.keys() & ask.data.keys():
+        return orjson.dumps({**ask.data, **new})
+    start = ask.raw.index(b"{") + 1
+    return orjson.dumps(new)[:-1] + (b"," if ask.data else b"") + ask.raw[start:]
+
+
+def _ask_usage(ask: Ask, new: dict[str, Any]) -> None:
+    options = ask.data.get("stream_options")
+    if options is None or (isinstance(options, dict) and not options.get("include_usage")):
+        new["stream_options"] = {**(options or {}), "include_usage": True}
+        ask.hides_usage = True
+
+
+def caller_fields(name: str, thread: str, snap: Snapshot) -> dict[str, Any]:
+    """What ``vllm_xargs`` says of a call; nothing for a program of one call."""
+    if not name:
+        return {}
+    return {
+        "program_id": name, "thread_id": thread,
+        "service": snap.service, "wait": snap.wait, "exec_s": snap.exec_s,
+    }  # fmt: skip
+
+
+class Lengths:
+    """Tokens of prompts before the engine has counted them.
+
+    Token ids are counted; of text, the body's bytes are divided by the bytes per token that replies
+    have shown so far (4 before the first one).
+    """
+
+    def __init__(self) -> None:
+        self.bytes_per_token = 4.0
+
+    def of(self, ask: Ask) -> int:
+        """An estimate, unless the prompt is token ids; at least 1."""
+        exact = _ids(ask.data.get(ask.endpoint.prompt))
+        return exact or max(1, round(len(ask.raw) / self.bytes_per_token))
+
+    def learn(self, ask: Ask, prompt_tokens: int) -> None:
+        """The engine counted them."""
+        if prompt_tokens > 0 and not _ids(ask.data.get(ask.endpoint.prompt)):
+            seen = min(16.0, max(0.5, len(ask.raw) / prompt_tokens))
+            self.bytes_per_token += (seen - self.bytes_per_token) / 16
+
+
+def _ids(prompt: object) -> int:
+    """How many token ids a prompt is, 0 if it is text."""
+    if not isinstance(prompt, list) or not prompt:
+        return 0
+    if isinstance(prompt[0], int):
+        return len(prompt)
+    if isinstance(prompt[0], list):
+        return sum(len(one) for one in prompt if isinstance(one, list))
+    return 0
+
+
+def segments(ask: Ask) -> tuple[Segment, ...]:
+    """The prompt for routers that read it: blocks of 16 tokens, or of 64 bytes where tokens are not known.
+
+    A segment's id is its content's hash: prompts share a prefix as far as their blocks are equal.
+    """
+    prompt = ask.data.get(ask.endpoint.prompt)
+    if isinstance(prompt, list) and prompt and isinstance(prompt[0], int):
+        return tuple(
+            (hash(tuple(prompt[i : i + BLOCK])), len(prompt[i : i + BLOCK]))
+            for i in range(0, len(prompt), BLOCK)
+        )
+    text = orjson.dumps(prompt)[1:-1]  # without its quotes or brackets: a longer prompt starts with it
+    return tuple((hash(text[i : i + _TEXT_BLOCK]), BLOCK) for i in range(0, len(text), _TEXT_BLOCK)) or (
+        (0, 1),
+    )

@@ -1,0 +1,195 @@
+"""Carries one call through: from the client's request over gate, router and engine to the client's reply."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from aiohttp import web
+
+from systems.gateway.bodies import caller_fields, outgoing
+from systems.gateway.books import Books
+from systems.gateway.door import Door
+from systems.gateway.errors import Refused
+from systems.gateway.headers import returned
+from systems.gateway.intake import Intake
+from systems.gateway.options import GatewayOptions
+from systems.gateway.outlet import Hearts, Outlet
+from systems.gateway.rows import Rows
+from systems.gateway.ticket import Ticket
+from systems.gateway.wires import Onward, Wires
+from systems.gateway.workers import Worker, Workers
+from systems.http1 import BrokenOff, CannotConnect, Exchange
+
+RETRY_S = 5
+"""Seconds after which a client that was sent away may try again."""
+
+
+class Carrier:
+    """``origin``: time.monotonic() when the gateway began; ``now``: seconds since then."""
+
+    def __init__(
+        self, options: GatewayOptions, workers: Workers, door: Door, books: Books, rows: Rows,
+        wires: Wires, hearts: Hearts, now: Callable[[], float], origin: float,
+    ) -> None:  # fmt: skip
+        self._options = options
+        self._workers = workers
+        self._door = door
+        self._books = books
+        self._rows = rows
+        self._wires = wires
+        self._hearts = hearts
+        self._now = now
+        self._origin = origin
+
+    async def carry(self, request: web.Request, ticket: Ticket, onward: Onward) -> web.StreamResponse:
+        """The reply, sent or about to be. The ticket is settled whatever happens."""
+        ask = ticket.ask
+        outlet = Outlet(request, ask.stream, ask.endpoint.anthropic)
+        if ask.stream:
+            outlet.written_at = self._now()
+            self._hearts.add(outlet)
+        try:
+            return await self._carry(ticket, outlet, onward)
+        except Refused as refused:
+            return await self._refuse(ticket, outlet, refused)
+        except asyncio.CancelledError:
+            if not ticket.superseded:
+                self._books.leave(ticket, "disconnected", 200 if outlet.begun else 0, "the client left")
+                raise
+            return await self._give_way(ticket, outlet)
+        except Exception as error:
+            self._books.leave(ticket, "error", 500, f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            self._hearts.remove(outlet)
+
+    async def _carry(self, ticket: Ticket, outlet: Outlet, onward: Onward) -> web.StreamResponse:
+        deadline = ticket.passage.t_arrive + self._options.max_hold_s
+        engine = await self._admitted(ticket, deadline)
+        lost: set[int] = set()
+        while True:
+            worker = await self._routed(ticket, engine, deadline, lost)
+            self._books.send(ticket, worker)
+            try:
+                return await self._exchange(ticket, worker, outlet, onward)
+            except CannotConnect as error:  # it has seen nothing of the call: it is down, that is all
+                self._workers.down(worker, str(error))
+            except BrokenOff as error:
+                worker.doubt.set()
+                if lost or outlet.passed:
+                    raise Refused(502, f"the engine broke off: {error}", outcome="lost") from None
+                lost.add(worker.id)
+            engine = None
+
+    # -- before an engine has it -------------------------------------------------------
+
+    async def _admitted(self, ticket: Ticket, deadline: float) -> int | None:
+        """Wait for the gate; the engine it names. Raises Refused when it takes too long."""
+        if not self._workers.any_alive:
+            await self._until_alive(ticket, deadline)
+        began = self._now()
+        try:
+            engine = await self._door.enter(ticket.call, partial(self._books.held, ticket), deadline - began)
+        except TimeoutError:
+            text = f"held by the gate for {self._options.max_hold_s:g} s"
+            raise Refused(503, text, outcome="timeout", retry_s=RETRY_S) from None
+        finally:
+            if ticket.held:
+                ticket.held_s += self._now() - began
+        ticket.admitted = True
+        ticket.passage.t_admit = self._now()
+        return engine
+
+    async def _routed(self, ticket: Ticket, engine: int | None, deadline: float, lost: set[int]) -> Worker:
+        """The engine it goes to: the gate's choice if that lives, else the router's."""
+        while True:
+            if engine is not None and self._workers[engine].alive:
+                return self._workers[engine]
+            found = self._door.route(ticket.call, lost)
+            if found is not None:
+                return self._workers[found]
+            if lost:
+                raise Refused(502, "the engine broke off, and no other one lives", outcome="lost")
+            await self._until_alive(ticket, deadline)
+
+    async def _until_alive(self, ticket: Ticket, deadline: float) -> None:
+        """Engines that have never answered are starting; those that have may come back."""
+        began, late = self._now(), not self._workers.any_answered
+        limit = (self._options.late_s if late else deadline) - began
+        try:
+            async with asyncio.timeout(max(0.0, limit)):
+                await self._workers.until_alive()
+        except TimeoutError:
+            why = "; ".join(f"{worker.url}: {worker.why}" for worker in self._workers)
+            raise Refused(503, f"no engine lives ({why})", outcome="timeout", retry_s=RETRY_S) from None
+        finally:
+            ticket.held_s += self._now() - began
+
+    # -- the exchange ------------------------------------------------------------------
+
+    async def _exchange(
+        self, ticket: Ticket, worker: Worker, outlet: Outlet, onward: Onward
+    ) -> web.StreamResponse:
+        ask, passage = ticket.ask, ticket.passage
+        fields = caller_fields(passage.name, passage.thread, ticket.snap)
+        body = outgoing(ask, fields, ticket.request_id, wants_usage=not self._rows.kept(worker))
+        intake = Intake(passage, self._origin, ask.hides_usage, partial(self._books.first, ticket))
+        async with await self._wires.post(
+            worker, onward, ticket.request_id, body, intake.receive
+        ) as exchange:
+            if ask.stream and exchange.status == 200:
+                return await self._stream(ticket, exchange, intake, outlet)
+            await exchange.wait()
+            return await self._whole(ticket, exchange, intake, outlet)
+
+    async def _stream(
+        self, ticket: Ticket, exchange: Exchange, intake: Intake, outlet: Outlet
+    ) -> web.StreamResponse:
+        """Piece by piece, as they come."""
+        ticket.good = True
+        await outlet.begin(exchange.status, returned(exchange.headers))
+        intake.open(outlet, exchange)
+        try:
+            await exchange.wait()
+        finally:
+            intake.close(self._now())
+        ticket.counted = intake.counted()
+        outcome = "error" if intake.failed() else "finished"
+        self._books.leave(ticket, outcome, exchange.status)  # before the client can know that it is over
+        return await outlet.end()
+
+    async def _whole(
+        self, ticket: Ticket, exchange: Exchange, intake: Intake, outlet: Outlet
+    ) -> web.StreamResponse:
+        """In one piece, so that an engine may be lost until it is here; the engine's errors, too."""
+        status, body = exchange.status, intake.whole()
+        ticket.good = status < 400
+        ticket.counted = intake.counted() if ticket.good else None
+        ticket.passage.bytes_out = len(body)
+        self._books.first(ticket)
+        reason = "" if ticket.good else f"the engine answers {status}"
+        self._books.leave(ticket, "finished" if ticket.good else "error", status, reason)
+        if outlet.begun:  # by a heartbeat: its status cannot be changed any more
+            outlet.fail(body, self._now())
+            return await outlet.end()
+        return web.Response(status=status, body=body, headers=returned(exchange.headers))
+
+    # -- other ends --------------------------------------------------------------------
+
+    async def _refuse(self, ticket: Ticket, outlet: Outlet, refused: Refused) -> web.StreamResponse:
+        """Our own error: as a reply, or as the last event of a stream that has begun."""
+        self._books.leave(ticket, refused.outcome, refused.status, refused.message)
+        if not outlet.begun:
+            return refused.response(outlet.anthropic)
+        outlet.fail(refused.body(outlet.anthropic), self._now())
+        return await outlet.end()
+
+    async def _give_way(self, ticket: Ticket, outlet: Outlet) -> web.StreamResponse:
+        """The same turn came again: this attempt ends here, and the other one has the engine."""
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+        text = "given up: the same turn was asked for again"
+        return await self._refuse(ticket, outlet, Refused(409, text, outcome="disconnected"))

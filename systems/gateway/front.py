@@ -1,0 +1,142 @@
+"""The gateway's HTTP side: who may, which endpoint, and what becomes of everything else below /v1/."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable
+
+import orjson
+from aiohttp import web
+
+from systems.gateway.bodies import ENDPOINTS, Endpoint, parse
+from systems.gateway.errors import JSON, Refused
+from systems.gateway.gateway import Gateway
+from systems.gateway.headers import KEYS, forwarded, returned
+from systems.gateway.identity import caller_of, program_id
+from systems.gateway.observe import Passage
+from systems.gateway.wires import Onward
+from systems.http1 import HttpFailed
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Front:
+    """The routes of ``gateway``."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._keys = [key.encode() for key in gateway.options.api_keys]
+        self._stays = {
+            w.id: KEYS if self._keys or w.target.key else frozenset[str]() for w in gateway.workers
+        }
+
+    def routes(self) -> list[web.RouteDef]:
+        """All that clients of engines use."""
+        calls = [web.post(one.path, self._call(one)) for one in ENDPOINTS]
+        return [
+            *calls,
+            web.post("/programs/start", self._guarded(self._start)),
+            web.post("/programs/end", self._guarded(self._end)),
+            web.route("*", "/v1/{rest:.*}", self._guarded(self._pass)),
+        ]
+
+    # -- calls -------------------------------------------------------------------------
+
+    def _call(self, endpoint: Endpoint) -> Handler:
+        gateway = self._gateway
+
+        async def call(request: web.Request) -> web.StreamResponse:
+            arrived, raw = gateway.now(), b""
+            try:
+                self._authorize(request)
+                raw = await self._read(request)
+                ask = parse(endpoint, raw)
+                caller = caller_of(ask.data, request.headers)
+            except Refused as refused:
+                self._count_refused(endpoint, refused, arrived, len(raw))
+                return refused.response(endpoint.anthropic)
+            ticket = gateway.books.arrive(ask, caller, arrived)
+            return await gateway.carrier.carry(request, ticket, self._onward(request))
+
+        return call
+
+    def _count_refused(self, endpoint: Endpoint, refused: Refused, arrived: float, size: int) -> None:
+        books, now = self._gateway.books, self._gateway.now()
+        passage = Passage(books.number(), -1, "", "", 0, endpoint.path, False, arrived, t_end=now)
+        passage.status, passage.bytes_in = refused.status, size
+        passage.outcome, passage.reason = refused.outcome, refused.message
+        books.refuse(passage)
+
+    def _onward(self, request: web.Request) -> Onward:
+        """Our own keys, and the client's where the engine has one of its own, stay here."""
+        stays = KEYS if self._keys else frozenset[str]()
+        return Onward(request.method, request.path_qs, forwarded(request.headers.items(), stays))
+
+    def _authorize(self, request: web.Request) -> None:
+        if not self._keys:
+            return
+        given = request.headers.get("Authorization", "")
+        token = given[7:].strip() if given[:7].lower() == "bearer " else request.headers.get("X-Api-Key", "")
+        sent = token.encode(errors="surrogateescape")
+        if not any(hmac.compare_digest(sent, key) for key in self._keys):
+            raise Refused(401, "an API key of this gateway is needed, as Bearer or in x-api-key")
+
+    async def _read(self, request: web.Request) -> bytes:
+        try:
+            return await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            most = self._gateway.options.max_body
+            raise Refused(413, f"the request's body is larger than {most} bytes") from None
+
+    # -- programs ----------------------------------------------------------------------
+
+    async def _start(self, request: web.Request) -> web.StreamResponse:
+        gateway = self._gateway
+        name = program_id(await self._object(request))
+        known = gateway.programs.named(name) is not None
+        program = gateway.programs.start(name, gateway.now())
+        return _json({"program_id": name, "number": program.number, "started": not known})
+
+    async def _end(self, request: web.Request) -> web.StreamResponse:
+        name = program_id(await self._object(request))
+        program = self._gateway.programs.named(name)
+        if program is None:
+            return _json({"program_id": name, "ended": False, "calls": 0})
+        self._gateway.programs.end(program, "ended")
+        return _json({"program_id": name, "ended": True, "calls": program.calls + program.held})
+
+    async def _object(self, request: web.Request) -> dict[str, object]:
+        return parse(ENDPOINTS[0], await self._read(request)).data
+
+    # -- everything else ---------------------------------------------------------------
+
+    async def _pass(self, request: web.Request) -> web.StreamResponse:
+        """To any live engine, without a policy; the reply comes whole."""
+        body = await self._read(request)
+        gateway = self._gateway
+        alive = [worker for worker in gateway.workers if worker.alive]
+        if not alive:
+            raise Refused(503, "no engine lives", retry_s=1)
+        worker = min(alive, key=lambda one: (one.calls, one.id))
+        try:
+            sent = body if request.body_exists else None
+            async with await gateway.wires.post(worker, self._onward(request), "", sent, None) as exchange:
+                reply = await exchange.read()
+        except HttpFailed as error:
+            worker.doubt.set()
+            raise Refused(502, f"the engine broke off: {error}") from None
+        return web.Response(status=exchange.status, body=reply, headers=returned(exchange.headers))
+
+    def _guarded(self, handler: Handler) -> Handler:
+        async def guarded(request: web.Request) -> web.StreamResponse:
+            try:
+                self._authorize(request)
+                return await handler(request)
+            except Refused as refused:
+                return refused.response(request.path.startswith("/v1/messages"))
+
+        return guarded
+
+
+def _json(data: dict[str, object]) -> web.Response:
+    return web.Response(body=orjson.dumps(data), content_type=JSON)

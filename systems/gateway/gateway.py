@@ -1,0 +1,126 @@
+"""The gateway: one front door for all engines of a deployment, and its process table (docs/gateway.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from systems.catalog import build_gate, build_router, build_table, load_system
+from systems.gateway.books import Books
+from systems.gateway.carrier import Carrier
+from systems.gateway.door import Door
+from systems.gateway.farewells import Farewells
+from systems.gateway.observe import Observer
+from systems.gateway.options import GatewayOptions
+from systems.gateway.outlet import Hearts
+from systems.gateway.polls import Polls
+from systems.gateway.programs import Program, Programs
+from systems.gateway.rows import Rows
+from systems.gateway.wires import Wires
+from systems.gateway.workers import Worker, Workers
+
+TICK_S = 0.5
+"""How often leases, and messages that engines did not take, are looked at."""
+
+
+class Gateway:
+    """``programs``: a row each; ``workers``: the engines; ``observers``: told of everything, in order.
+
+    ``origin_wall``: Unix time at second 0 of ``now``. Raises CatalogError for a system that is none.
+    """
+
+    def __init__(
+        self,
+        options: GatewayOptions,
+        observers: Sequence[Observer] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.options = options
+        self.observers: list[Observer] = list(observers)
+        self.system = load_system(
+            options.system, router=options.router, knobs=options.knobs, gate=options.gate
+        )
+        self._clock = clock
+        self.origin, self.origin_wall = clock(), time.time()
+        self.workers = Workers(options.targets, self.now, self._engine)
+        self.programs = Programs(build_table(self.system), self._started, self._ended)
+        self.door = Door(build_gate(self.system), build_router(self.system), self.workers, self.now)
+        self.rows = Rows(self.workers, self.now)
+        self.wires = Wires(self.workers)
+        self.hearts = Hearts(options.heartbeat_s, self.now)
+        self.books = Books(
+            self.programs, self.door, self.rows, self.observers, self.now,
+            unit=self.system.unit, reads_prompt=self.system.reads_prompt,
+        )  # fmt: skip
+        self.carrier = Carrier(
+            options, self.workers, self.door, self.books, self.rows, self.wires, self.hearts, self.now,
+            self.origin,
+        )  # fmt: skip
+        self._polls = Polls(options, self.workers, self.now)
+        self._farewells = Farewells(self.workers)
+        self._ticking: asyncio.Task[None] | None = None
+
+    def now(self) -> float:
+        """Seconds since it began."""
+        return self._clock() - self.origin
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that arrived and are not charged yet: held, at engines, or cut off and awaited there."""
+        return len(self.books.open)
+
+    @property
+    def unsaid(self) -> int:
+        """Ends of programs that engines have not taken yet."""
+        return len(self._farewells)
+
+    async def start(self) -> None:
+        """Begin to watch the engines."""
+        await self._polls.start()
+        self.hearts.start()
+        self._ticking = asyncio.create_task(self._tick())
+
+    async def stop(self) -> None:
+        """Let go of everything: calls that are not over are charged as they stand."""
+        for task in {ticket.task for ticket in self.books.open} - {None}:
+            task.cancel()  # type: ignore[union-attr]
+        await asyncio.sleep(0)
+        if self._ticking is not None:
+            self._ticking.cancel()
+        self.hearts.stop()
+        self.door.close()
+        await self._polls.stop()
+        await self.wires.close()
+        self.rows.close()
+        for program in self.programs:
+            self.programs.end(program, "ended")
+        self._farewells.close()
+        for observer in self.observers:
+            close: Any = getattr(observer, "close", None)
+            if close is not None:
+                close()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.programs.expire(self.options.lease_s, self.now())
+            self._farewells.flush()
+
+    # -- what happens, told to those who watch -----------------------------------------
+
+    def _started(self, program: Program) -> None:
+        for observer in self.observers:
+            observer.started(program.number, program.name, program.started)
+
+    def _ended(self, program: Program, why: str) -> None:
+        self.door.end(program.number)
+        for engine in program.engines:
+            self._farewells.end(program.name, engine)
+        for observer in self.observers:
+            observer.ended(program.number, program.name, why, self.now())
+
+    def _engine(self, worker: Worker, what: str, reason: str) -> None:
+        for observer in self.observers:
+            observer.engine(worker.id, what, reason, self.now())

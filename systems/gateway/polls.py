@@ -1,0 +1,88 @@
+"""Asks engines for /health and /metrics, each with a deadline, apart from each other and from all calls."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import aiohttp
+
+from systems.gateway.load import load_of
+from systems.gateway.options import GatewayOptions
+from systems.gateway.workers import Worker, Workers
+
+
+class Polls:
+    """``start`` it in a running loop, ``stop`` it before the loop ends."""
+
+    def __init__(self, options: GatewayOptions, workers: Workers, now: Callable[[], float]) -> None:
+        self._every = options.poll_s
+        self._limit = aiohttp.ClientTimeout(total=options.poll_limit_s)
+        self._workers = workers
+        self._now = now
+        self._session: aiohttp.ClientSession | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Begin to ask."""
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=self._limit)
+        for worker in self._workers:
+            self._tasks.append(asyncio.create_task(self._watch_health(worker)))
+            self._tasks.append(asyncio.create_task(self._watch_load(worker)))
+
+    async def stop(self) -> None:
+        """Ask no more; idempotent."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+
+    async def _watch_health(self, worker: Worker) -> None:
+        while True:
+            worker.doubt.clear()
+            await self._health(worker)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(worker.doubt.wait(), self._every)
+
+    async def _health(self, worker: Worker) -> None:
+        try:
+            status, _ = await self._get(worker, "/health")
+        except TimeoutError:
+            self._workers.silent(worker, f"no answer to /health within {self._limit.total:g} s")
+        except (aiohttp.ClientError, OSError) as error:
+            self._workers.down(worker, reason_of(error))
+        else:
+            if status < 500:
+                self._workers.up(worker)
+            else:
+                self._workers.down(worker, f"/health answers {status}")
+
+    async def _watch_load(self, worker: Worker) -> None:
+        while True:
+            if worker.alive:
+                await self._load(worker)
+            await asyncio.sleep(self._every)
+
+    async def _load(self, worker: Worker) -> None:
+        """An engine whose /metrics hangs or is none keeps the load it had; calls never wait for it."""
+        with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
+            _, page = await self._get(worker, "/metrics")
+            load = load_of(page)
+            if load is not None:
+                worker.load, worker.load_at = load, self._now()
+
+    async def _get(self, worker: Worker, path: str) -> tuple[int, bytes]:
+        if self._session is None:
+            raise RuntimeError("start it first")
+        async with self._session.get(worker.url + path) as answer:
+            return answer.status, await answer.read()
+
+
+def reason_of(error: BaseException) -> str:
+    """A network error in a few words."""
+    text = " ".join(str(getattr(error, "strerror", None) or error).split())
+    return text or type(error).__name__

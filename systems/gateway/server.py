@@ -1,0 +1,105 @@
+"""A gateway that listens: built from its options, stopped with all it has."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from systems.gateway.errors import Refused
+from systems.gateway.front import Front
+from systems.gateway.gateway import Gateway
+
+DRAIN_S = 5.0
+"""How long calls may go on after the gateway was told to end."""
+KEEP_ALIVE_S = 75.0
+_LOG = logging.getLogger("gateway")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Server:
+    """``url`` is known once ``start`` returned. Raises OSError if the port is taken."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self.url = ""
+        self._runner: web.AppRunner | None = None
+
+    async def __aenter__(self) -> Server:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Listen, and begin to watch the engines."""
+        options = self.gateway.options
+        listening = _listen(options.host, options.port)
+        app = web.Application(client_max_size=options.max_body, middlewares=[_errors])
+        app.add_routes(Front(self.gateway).routes())
+        self._runner = web.AppRunner(
+            app, handler_cancellation=True, access_log=None, keepalive_timeout=KEEP_ALIVE_S,
+            shutdown_timeout=DRAIN_S,
+        )  # fmt: skip
+        await self._runner.setup()
+        await self.gateway.start()
+        await web.SockSite(self._runner, listening, backlog=4096).start()
+        host, port = listening.getsockname()[:2]
+        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    async def stop(self, drain_s: float = DRAIN_S) -> None:
+        """Take no more calls, give those that are here some time, then let go of everything; idempotent."""
+        runner, self._runner = self._runner, None
+        if runner is None:
+            return
+        for site in list(runner.sites):
+            await site.stop()
+        until = self.gateway.now() + drain_s
+        while self.gateway.in_flight and self.gateway.now() < until:
+            await asyncio.sleep(0.02)
+        await self.gateway.stop()
+        await runner.cleanup()
+
+
+async def serve(gateway: Gateway, told: Callable[[str], None]) -> None:
+    """Until SIGTERM or SIGINT; ``told`` hears the URL."""
+    over, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, over.set)
+    async with Server(gateway) as server:
+        told(server.url)
+        await over.wait()
+
+
+@web.middleware
+async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Whatever goes wrong here is said in the shape that clients know, never as a page or a traceback."""
+    anthropic = request.path.startswith("/v1/messages")
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        text = f"{request.method} {request.path}: {error.reason.lower()}"
+        return Refused(error.status, text).response(anthropic)
+    except (ConnectionError, TimeoutError):
+        raise
+    except Exception as error:
+        _LOG.exception("%s %s", request.method, request.path)
+        return Refused(500, f"internal error of the gateway: {type(error).__name__}").response(anthropic)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.setblocking(False)
+    except OSError:
+        listening.close()
+        raise
+    return listening

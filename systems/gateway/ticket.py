@@ -1,0 +1,49 @@
+"""A call on its way through the gateway: what is known of it, from its arrival to its charge."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from systems.gateway.bodies import Ask
+from systems.gateway.observe import Passage
+from systems.gateway.programs import Program
+from systems.gateway.turns import Turn
+from systems.gateway.usage import Counted
+from systems.gateway.workers import Worker
+from vocabulary import Call, Snapshot
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """``request_id``: what the engine calls it. ``worker``: where it was sent last, None before that.
+
+    ``admitted``: the gate let it go. ``held``: the gate held it; ``held_s``: how long it waited here, for
+    the gate or for a live engine. ``good``: the engine's reply was no error, so its scheduler had the call.
+    ``counted``: the reply's usage. ``superseded``: its client came again for the same turn.
+    """
+
+    ask: Ask
+    program: Program
+    passage: Passage
+    call: Call
+    request_id: str
+    turn: Turn
+    task: asyncio.Task[Any] | None
+    snap: Snapshot = field(default_factory=Snapshot)
+    worker: Worker | None = None
+    admitted: bool = False
+    held: bool = False
+    held_s: float = 0.0
+    good: bool = False
+    counted: Counted | None = None
+    superseded: bool = False
+
+    @property
+    def took(self) -> float:
+        """Seconds from when it was sent to the last bytes of its reply, or to its end."""
+        passage = self.passage
+        end = passage.t_end if math.isnan(passage.t_last) else passage.t_last
+        return max(0.0, end - passage.t_send)
