@@ -18,7 +18,7 @@ import orjson
 from bench.drivers.calls import CallFailed, Request, Response, one_line, request_body, verify_lengths
 from systems.http1 import Connections, HttpFailed
 
-__all__ = ["Streaming", "sse_events"]
+__all__ = ["Reading", "Streaming", "sse_events"]
 
 SLICE = 32
 """Events that are decoded before other streams get their turn: about 0.1 ms."""
@@ -64,7 +64,7 @@ class Streaming:
             raise CallFailed(f"call {request.name}: {text}") from None
         except HttpFailed as error:
             raise CallFailed(f"call {request.name}: {_words(pieces) or error}") from error
-        reading = _Reading(request, pieces, status)
+        reading = Reading(request, pieces, status)
         for _ in reading.slices():
             await asyncio.sleep(0)
         return reading.response(t_send)
@@ -79,8 +79,11 @@ class Streaming:
             return reply.status
 
 
-class _Reading:
-    """A reply that is over, taken apart."""
+class Reading:
+    """A reply that is over, taken apart: what any client kept of it, with the stamps of its pieces (s).
+
+    Raises CallFailed at once for a status other than 200.
+    """
 
     def __init__(self, request: Request, pieces: Sequence[Piece], status: int) -> None:
         self._request, self._pieces = request, pieces

@@ -1,0 +1,123 @@
+"""What Locust's processes are told, and what they tell: JSON on both sides, nothing of Locust here.
+
+A program is a coroutine and cannot be sent. What is sent is how to make all of them again (the
+configuration), and the hash they must have then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from bench.config import RunConfig
+from bench.drivers.calls import CallFailed
+from bench.drivers.effects import ProgramError
+from bench.drivers.live_records import Leg, LiveCall, LiveProgram
+from bench.errors import InvalidRun, MissingError, UsageError
+from bench.plan import CONTEXT, arriving
+from workloads.base import ProgramSet, ProgramSpec
+
+PROGRAM, OVER, FAILED, ALIVE, READY, WEB = "program", "over", "failed", "alive", "ready", "web"
+"""Kinds of what is told (the key "t" of a line): a program's rows; a worker is done; why it is not;
+every second; all workers have their programs; where Locust's page is."""
+
+ERRORS = {kind.__name__: kind for kind in (CallFailed, ProgramError, InvalidRun, UsageError, MissingError)}
+"""What a failure may be, by its name: the parent raises it again."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the programs of a run are made: its configuration, the longest call (tokens), and their hash.
+
+    ``program_hash``: ``program_hash`` of them and their arrival times, which is ``Plan.program_hash``.
+    """
+
+    config: RunConfig
+    program_hash: str
+    room: int = CONTEXT
+
+    def programs(self, times: Sequence[float]) -> Sequence[ProgramSpec]:
+        """Make them again. Raises InvalidRun if they are others, BenchError as a plan does."""
+        made, _ = arriving(self.config, self.room, "")
+        if len(made.programs) != len(times):
+            raise InvalidRun(
+                f"Locust's process makes {len(made.programs)} programs of the configuration, and "
+                f"{len(times)} are to arrive"
+            )
+        found = program_hash(made, times)
+        if found != self.program_hash:
+            raise InvalidRun(
+                f"Locust's process makes other programs of the configuration: program hash {found[:16]}, "
+                f"and the run has {self.program_hash[:16]}; its code or its trace is not the same"
+            )
+        return made.programs
+
+
+def program_hash(programs: ProgramSet, times: Sequence[float] | None) -> str:
+    """Of every program's identity and arrival (s), and of what an overflow rule did: 64 hex digits."""
+    changed = json.dumps([dict(programs.skipped), dict(programs.repaired)], sort_keys=True)
+    digest = hashlib.sha256(f"{programs.digest} {changed}\n".encode())
+    for i, spec in enumerate(programs.programs):
+        when = "" if times is None else repr(times[i])
+        digest.update(f"{spec.index} {spec.kind} {spec.key} {when}\n".encode())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run, the same for all its workers; worker i of n has the programs i, i + n, ...
+
+    ``vocabulary`` and ``salt`` are those of ``TokenIds``. ``limit_s``: a call may not last longer.
+    ``web``: port of Locust's page on the loopback (0: a free one), None: no page. ``port``: where
+    the master listens for workers.
+    """
+
+    recipe: Recipe
+    times: tuple[float, ...]
+    url: str
+    model: str
+    vocabulary: int
+    salt: str
+    run: str
+    cache_salt: str
+    workers: int
+    web: int | None
+    limit_s: float
+    host: str = "127.0.0.1"
+    port: int = 0
+
+    def as_json(self) -> str:
+        """One line; ``parse`` reads it."""
+        return json.dumps(asdict(self), default=str)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """From ``as_json``'s line. Raises ValueError or TypeError for anything else."""
+        data = json.loads(text)
+        recipe = data.pop("recipe")
+        config = recipe.pop("config")
+        made = Recipe(RunConfig(**config | {"out": Path(config["out"])}), **recipe)
+        return cls(made, tuple(data.pop("times")), **data)
+
+
+def plain(row: LiveCall | LiveProgram) -> dict[str, Any]:
+    """A row of the live driver as data that JSON and Locust's messages carry."""
+    return asdict(row)
+
+
+def call_of(data: Mapping[str, Any]) -> LiveCall:
+    """``plain``, backwards: lists are tuples."""
+    return LiveCall(**{name: _tuple(value) for name, value in data.items()})
+
+
+def program_of(data: Mapping[str, Any]) -> LiveProgram:
+    """``plain``, backwards."""
+    return LiveProgram(**dict(data) | {"path": tuple(Leg(*leg) for leg in data["path"])})
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(_tuple(one) for one in value) if isinstance(value, list | tuple) else value

@@ -1,0 +1,254 @@
+"""A process of the Locust driver: Locust's master with its page, a worker, or both in one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import stat
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import gevent
+from gevent.event import AsyncResult, Event
+from gevent.os import tp_read
+from geventhttpclient.client import HTTPClientPool
+from locust import FastHttpUser, runners, task
+from locust.env import Environment
+from locust.exception import StopUser
+
+from bench.drivers.audit import peak_rss_mb
+from bench.drivers.calls import CallFailed
+from bench.drivers.live_records import LiveCall, LiveProgram
+from bench.drivers.locust.greenlets import GreenletDriver
+from bench.drivers.locust.job import ALIVE, ERRORS, FAILED, OVER, PROGRAM, READY, WEB, Job, plain
+from bench.drivers.locust.stream import MOST_OPEN, FreshClients, Streams
+from bench.drivers.token_ids import TokenIds
+from bench.errors import InvalidRun
+from workloads.base import ProgramSpec
+
+START_IN_S = 0.5
+"""From when all workers are ready to time 0 of the run: a message must reach them all before."""
+LIVENESS = 60
+"""Seconds without a sign after which the master gives a worker up: one that builds programs is silent."""
+HELLO, TAKE, START = "bench_hello", "bench_take", "bench_start"
+"""Messages between master and workers, beside those of ``job``."""
+
+Tell = Callable[[str, Mapping[str, Any]], None]
+"""(kind, data): to the parent, by way of the master if there is one."""
+
+
+def failure(error: Exception) -> dict[str, str]:
+    """An error as it is told; the parent raises those it knows again."""
+    known = type(error).__name__ in ERRORS
+    return {
+        "kind": type(error).__name__,
+        "message": str(error) if known else f"{type(error).__name__}: {error}",
+    }
+
+
+class Programs(FastHttpUser):
+    """One in every worker: the dispatcher of its programs. ``share`` and ``client_pool`` are set before."""
+
+    concurrency = MOST_OPEN
+    share: Share
+
+    @task
+    def dispatch(self) -> None:
+        """All of this worker's programs, from the run's time 0 to the last one's end."""
+        self.share.run(self.client.client.clientpool)
+        raise StopUser
+
+
+class Share:
+    """A worker's part of a run."""
+
+    def __init__(self, job: Job, index: int, environment: Environment, tell: Tell) -> None:
+        self.job = job
+        self.index = index
+        self.environment = environment
+        self.tell = tell
+        self.begins = AsyncResult()
+        """The run's time 0 as Unix time (s): workers may be on several machines."""
+        specs = job.recipe.programs(job.times)
+        self.specs: Sequence[ProgramSpec] = specs[index :: job.workers]
+        Programs.share, Programs.client_pool = self, FreshClients(job.limit_s)
+
+    def run(self, clients: HTTPClientPool) -> None:
+        """Tells PROGRAM for each and OVER, or FAILED."""
+        try:
+            self._run(clients, float(self.begins.get()))
+        except Exception as error:  # Locust would log it and go on
+            self.tell(FAILED, failure(error))
+        except gevent.GreenletExit:
+            self.tell(
+                FAILED, failure(InvalidRun("Locust stopped the run before it was over (Stop on its page)"))
+            )
+            raise
+
+    def _run(self, clients: HTTPClientPool, begins: float) -> None:
+        job = self.job
+        origin = time.monotonic() + begins - time.time()
+        client = Streams(clients, job.url, job.model, job.limit_s)
+        ids = TokenIds(job.vocabulary, job.salt)
+        driver = GreenletDriver(client, ids, job.run, job.cache_salt, self, origin)
+        gevent.sleep(max(0.0, -driver.now()))
+        cpu = time.process_time()
+        driver.run(self.specs, job.times[self.index :: job.workers])
+        took = driver.now()
+        share = (time.process_time() - cpu) / max(took, 1e-9)
+        over = {"index": self.index, "wall": begins, "origin": origin, "took": took, "cpu": share}
+        self.tell(OVER, over | {"lags": driver.loop_lags, "rss_mb": peak_rss_mb()})
+
+    def called(self, kind: str, call: LiveCall | None, seconds: float, error: CallFailed | None) -> None:
+        """Locust's statistics: a call, and the time to its first token."""
+        self._event("call", kind, seconds, error)
+        if call is not None:
+            self._event("first token", kind, call.t_first - call.t_send)
+
+    def ended(self, program: LiveProgram, calls: Sequence[LiveCall]) -> None:
+        """Locust's statistics, and the rows."""
+        self._event("program", program.kind, program.t_end - program.t_sched)
+        self.tell(PROGRAM, {"program": plain(program), "calls": [plain(call) for call in calls]})
+
+    def _event(self, what: str, name: str, seconds: float, error: Exception | None = None) -> None:
+        happened: Any = self.environment.events.request
+        happened.fire(
+            request_type=what, name=name, response_time=seconds * 1e3, response_length=0,
+            exception=error, context={},
+        )  # fmt: skip
+
+
+# -- the process that the parent talks to --------------------------------------------
+
+
+class Head:
+    """Locust's master, or the only worker: it says on ``out`` what happens."""
+
+    def __init__(self, job: Job, out: Any) -> None:
+        self.job = job
+        self.out = out
+        self.environment = Environment(user_classes=[Programs], host=job.url)
+        self.ready: set[int] = set()
+        self.over = 0
+        self.done = Event()
+
+    def say(self, kind: str, data: Mapping[str, Any]) -> None:
+        """One line; the parent may be gone, and then so are we (``_leash``)."""
+        self.out.write(json.dumps({"t": kind, **data}).encode() + b"\n")
+        self.out.flush()
+
+    def run(self) -> None:
+        """Until every worker is done, or one failed."""
+        job = self.job
+        runner: Any = (
+            self.environment.create_local_runner()
+            if job.workers == 1
+            else self.environment.create_master_runner(job.host, job.port)
+        )
+        for kind in (PROGRAM, OVER, FAILED, READY):
+            runner.register_message(kind, self._told)
+        page = self._page()
+        gevent.spawn(self._breathe)
+        if job.workers == 1:
+            share = Share(job, 0, self.environment, runner.send_message)
+            share.begins.set(time.time() + START_IN_S)
+            self.say(READY, {})
+            runner.start(1, spawn_rate=1)
+        else:
+            runner.register_message(HELLO, self._take)
+        self.done.wait()
+        runner.quit()
+        if page is not None:
+            page.stop()
+
+    def _page(self) -> Any:
+        if self.job.web is None:
+            return None
+        page: Any = self.environment.create_web_ui("127.0.0.1", self.job.web, delayed_start=True)
+        page.start()
+        self.say(WEB, {"url": f"http://127.0.0.1:{self.job.web}"})
+        return page
+
+    def _breathe(self) -> None:
+        while True:
+            self.say(ALIVE, {})
+            gevent.sleep(1.0)
+
+    def _take(self, environment: Environment, msg: Any) -> None:
+        """A worker is there: it gets the job and its number."""
+        runner: Any = environment.runner
+        index = runner.get_worker_index(msg.node_id)
+        runner.send_message(TAKE, {"job": self.job.as_json(), "index": index}, client_id=msg.node_id)
+
+    def _told(self, environment: Environment, msg: Any) -> None:
+        runner: Any = environment.runner
+        if msg.type == READY:
+            self.ready.add(msg.data["index"])
+            if len(self.ready) == self.job.workers:
+                self.say(READY, {})
+                runner.send_message(START, {"at": time.time() + START_IN_S})
+                gevent.spawn(runner.start, self.job.workers, self.job.workers)
+            return
+        self.say(msg.type, msg.data)
+        self.over += msg.type == OVER
+        if msg.type == FAILED or self.over == self.job.workers:
+            self.done.set()
+
+
+# -- a worker of a master ------------------------------------------------------------
+
+
+def _work(host: str, port: int) -> None:
+    """Join a master, take a share of the run, and leave when the master does."""
+    environment = Environment(user_classes=[Programs])
+    runner: Any = environment.create_worker_runner(host, port)
+
+    def take(environment: Environment, msg: Any) -> None:
+        try:
+            Share(Job.parse(msg.data["job"]), msg.data["index"], environment, runner.send_message)
+        except Exception as error:  # Locust would log it and wait for ever
+            runner.send_message(FAILED, failure(error))
+            return
+        runner.send_message(READY, {"index": msg.data["index"]})
+
+    runner.register_message(TAKE, take)
+    runner.register_message(START, lambda environment, msg: Programs.share.begins.set(msg.data["at"]))  # noqa: ARG005
+    runner.send_message(HELLO, {})
+    runner.greenlet.join()
+
+
+def _leash() -> None:
+    """End with the parent, whose end of our stdin closes when it is gone."""
+    while tp_read(0, 1 << 12):
+        pass
+    os._exit(0)
+
+
+def main() -> None:
+    """See ``__main__``."""
+    parser = argparse.ArgumentParser(prog="python -m bench.drivers.locust")
+    parser.add_argument("--join", metavar="HOST:PORT", help="work for the master there")
+    join = parser.parse_args().join
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a program prints is no message
+    sys.path.append(os.getcwd())
+    logging.basicConfig(level=logging.ERROR)
+    warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of programs that were cut off
+    runners.HEARTBEAT_LIVENESS = LIVENESS
+    job = "" if join else sys.stdin.readline()
+    if stat.S_ISFIFO(os.fstat(0).st_mode):
+        gevent.spawn(_leash)
+    if join:
+        host, _, port = join.rpartition(":")
+        _work(host, int(port))
+        return
+    head = Head(Job.parse(job), out)
+    try:
+        head.run()
+    except Exception as error:
+        head.say(FAILED, failure(error))
