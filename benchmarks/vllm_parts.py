@@ -13,6 +13,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 
+from benchmarks.vllm_replay import Kind, Played
 from systems.protocols import Kept
 from systems.vllm_host.keeper import by_deadline
 from systems.vllm_host.options import HostOptions
@@ -48,22 +49,18 @@ class Parts:
         sampled = [[] if (r := requests[n]).is_prefill_chunk else [r.num_output_tokens] for n in names]
         return ModelRunnerOutput(names, {name: i for i, name in enumerate(names)}, sampled)
 
-    def build(
-        self, config: EngineConfig, policy: str | None, order: str, kept: int, clock: Callable[[], float]
-    ) -> Any:
-        """vLLM's own scheduler (``policy`` None) or our class with a policy of the catalog.
-
-        ``kept``: blocks up to which it keeps what calls leave, 0 for no retention.
-        """
-        if policy is None:
-            return build_scheduler(config, cls=Scheduler, order=order)
-        cls = timed(self.inside)
-        if not kept:
-            options = HostOptions(scheduler=policy)
-            return build_scheduler(config, cls=cls, order=order, clock=clock, options=options)
-        retention = UpTo(kept)
-        options = Keeping(retention, scheduler=policy)
-        made = build_scheduler(config, cls=cls, order=order, clock=clock, options=options)
+    def build(self, kind: Kind, config: EngineConfig, clock: Callable[[], float]) -> Any:
+        """The scheduler of ``kind``; all measure how long they are inside vLLM's methods."""
+        if kind.plays is not None:
+            return build_scheduler(config, cls=timed(self.inside, Played), recording=kind.plays)
+        if kind.policy is None:
+            return build_scheduler(config, cls=timed(self.inside), order=kind.order)
+        host: dict[str, Any] = {"scheduler": kind.policy, "record_decisions": kind.records is not None}
+        cls = timed(self.inside, PolicyMixin)
+        if not kind.kept:
+            return build_scheduler(config, cls=cls, clock=clock, options=HostOptions(**host))
+        retention = UpTo(kind.kept)
+        made = build_scheduler(config, cls=cls, clock=clock, options=Keeping(retention, **host))
         retention.blocks = made.keeper.pinned_blocks
         return made
 
@@ -124,14 +121,19 @@ class Inside:
             self._began[-1] = time.thread_time_ns()
 
 
-def timed(inside: Inside) -> Any:
-    """Our class over a base that measures itself: four of the methods that ours overrides."""
-    names = ("schedule", "update_from_output", "_free_request", "_preempt_request")
-    base = type(
-        "Base", (Scheduler,), {n: _around(getattr(Scheduler, n), inside.enter, inside.leave) for n in names}
-    )
-    ours = type("Ours", (PolicyMixin, base), {})
-    inner = {n: _around(getattr(ours, n), inside.suspend, inside.proceed) for n in names[2:]}
+METHODS = ("schedule", "update_from_output", "_free_request", "_preempt_request")
+
+
+def timed(inside: Inside, *mixins: type) -> Any:
+    """vLLM's scheduler, which measures four of its methods, under the classes that override them."""
+    measured = {n: _around(getattr(Scheduler, n), inside.enter, inside.leave) for n in METHODS}
+    base = type("Measured", (Scheduler,), measured)
+    ours = type("Ours", (*mixins, base), {})
+    inner = {
+        n: _around(getattr(ours, n), inside.suspend, inside.proceed)
+        for n in METHODS[2:]
+        if getattr(ours, n) is not getattr(base, n)
+    }
     return type("Timed", (ours,), inner)
 
 

@@ -2,8 +2,8 @@
 
     python benchmarks/vllm_scheduler.py [--rounds N] [--kept BLOCKS] [--json]
 
-About 100 s; needs the vLLM environment. ``--kept 4000``: our class once more with each policy, keeping what
-calls leave for their programs' next calls, up to so many blocks.
+About 4 minutes; needs the vLLM environment. ``--kept 4000``: our class once more with each policy, keeping
+what calls leave for their programs' next calls, up to so many blocks.
 
 1 256 programs of 12 calls in a closed loop (a finished call is followed at once by its program's next, a
 finished program by a new one), prompts of 64 to 320 new tokens on top of the program's context, replies of
@@ -12,10 +12,16 @@ every step takes 20 ms of the schedulers' clock, but the clock is read as in a s
 runs the same load with ``--scheduling-policy priority`` and ``fcfs``, ours with fcfs, mlfq, plas and atlas at
 their defaults. With ``--kept``, a line at the end says how many blocks were kept: the mean over turns.
 
-All run in one process, in turns of 5 steps, the order shuffled; 8 turns are a round. A round's figure is CPU
-time (thread time) of ``schedule`` + ``update_from_output`` per step; its ratio that over vLLM's in the same
-round, and ``own``: what our class adds to the time inside vLLM's own methods that it calls. Printed: medians
-over rounds, and the 95 % interval of the median (order statistics). ``with arrivals`` adds ``add_request``.
+A policy takes other steps than vLLM's: it displaces calls, which are admitted again later. So each has a
+*control*: vLLM's own scheduler made to take the very same steps (``vllm_replay.py``). Ours over its control
+is what our class costs; the control over vLLM's own, what the policy's steps cost in vLLM's code.
+
+All run in one process, in turns of 5 steps, the order shuffled, a control one turn behind; 8 turns are a
+round. A round's figure is CPU time (thread time) of ``schedule`` + ``update_from_output`` per step; its
+ratios are to others of the same round, and ``own``: what our class adds to the time inside vLLM's own methods
+that it calls. Printed: medians over rounds, and the 95 % interval of the median (order statistics). ``with
+arrivals`` adds ``add_request``. All classes read the clock at four of vLLM's methods, which ``own`` needs,
+and ours record their decisions, which the controls need.
 """
 
 from __future__ import annotations
@@ -37,6 +43,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.vllm_replay import Control, Kind, Recording, Watch  # noqa: E402
 from vocabulary import BLOCK, EngineConfig, on_grid  # noqa: E402
 
 RUNNING, WAITING, CALLS = 256, 1000, 12
@@ -45,29 +52,38 @@ STEP_S = on_grid(0.02)
 TURN = 5
 BASES = ("vllm priority", "vllm fcfs")
 OURS = ("fcfs", "mlfq", "plas", "atlas")
+COUNTS = ("steps", "calls", "displaced", "evicted", "step_ns", "arrival_ns", "vllm_ns")
 
 
 class Figures(NamedTuple):
-    """us of CPU per step, the same with arrivals, calls per step, what our class adds (fraction)."""
+    """us of CPU per step, the same with arrivals, what our class adds (fraction); and per step: calls, those
+    that the policy displaced, those that vLLM evicted for want of blocks."""
 
     steps: float
     with_arrivals: float
-    calls: float
     own: float
+    calls: float
+    displaced: float
+    evicted: float
 
 
 class Load:
-    """The closed loop, and one scheduler that serves it. ``make``: builds it for a clock (seconds)."""
+    """The closed loop, and one scheduler that serves it.
 
-    def __init__(self, name: str, make: Callable[[Callable[[], float]], Any], parts: Any) -> None:
-        self.name, self.parts = name, parts
+    ``make``: builds it for a clock (seconds). ``watch``: writes its steps down, or compares them.
+    """
+
+    def __init__(
+        self, kind: Kind, make: Callable[[Callable[[], float]], Any], parts: Any, watch: Watch
+    ) -> None:
+        self.name, self.parts, self.watch = kind.name, parts, watch
         self.rng = Random(1)
         self.kept: list[int] = []
         self.time = 0.0
         self.scheduler = make(self.clock)
         self.programs = 0
         self.context: dict[str, tuple[str, int, list[int], int]] = {}
-        self.spent = dict.fromkeys(("steps", "calls", "step_ns", "arrival_ns", "vllm_ns"), 0)
+        self.spent = dict.fromkeys(COUNTS, 0)
         for _ in range(RUNNING + WAITING):
             self.start_program()
 
@@ -92,6 +108,7 @@ class Load:
         began = time.thread_time_ns()
         self.scheduler.add_request(request)
         self.spent["arrival_ns"] += time.thread_time_ns() - began
+        self.watch.arrived(self.scheduler)
 
     def step(self) -> None:
         """One engine step and the calls that follow from it."""
@@ -100,19 +117,31 @@ class Load:
         output = self.scheduler.schedule()
         between = time.thread_time_ns()
         self.time += STEP_S
+        displaced = self.watch.scheduled(self.scheduler, output)
         result = self.parts.result(self.scheduler, output)
         again = time.thread_time_ns()
         self.scheduler.update_from_output(output, result)
         self.spent["step_ns"] += time.thread_time_ns() - again + between - began
         self.spent["vllm_ns"] += self.parts.inside.ns - inside
-        self.spent["steps"] += 1
-        self.spent["calls"] += len(output.num_scheduled_tokens)
+        self.watch.updated(self.scheduler)
+        self.count(output, displaced)
         for name in [n for n in output.num_scheduled_tokens if n not in self.scheduler.requests]:
-            program, index, prompt, length = self.context.pop(name)
-            if index + 1 < CALLS:
-                self.call(program, index + 1, [*prompt, *range(length)])
-            else:
-                self.start_program()
+            self.follow(name)
+
+    def count(self, output: Any, displaced: int) -> None:
+        """What a step did."""
+        evicted = len(output.preempted_req_ids or ()) - displaced
+        found = {"steps": 1, "calls": len(output.num_scheduled_tokens)}
+        for what, number in {**found, "displaced": displaced, "evicted": evicted}.items():
+            self.spent[what] += number
+
+    def follow(self, name: str) -> None:
+        """A call is over: its program's next, or another program."""
+        program, index, prompt, length = self.context.pop(name)
+        if index + 1 < CALLS:
+            self.call(program, index + 1, [*prompt, *range(length)])
+        else:
+            self.start_program()
 
     def run(self, steps: int) -> None:
         """Some steps."""
@@ -126,26 +155,27 @@ class Load:
         s, self.spent = self.spent, dict.fromkeys(self.spent, 0)
         in_step = s["step_ns"] / s["steps"] / 1e3
         arrivals = s["arrival_ns"] / s["steps"] / 1e3
-        own = s["step_ns"] / s["vllm_ns"] - 1.0 if s["vllm_ns"] else 0.0
-        return Figures(in_step, in_step + arrivals, s["calls"] / s["steps"], own)
+        own = s["step_ns"] / s["vllm_ns"] - 1.0
+        counts = (s[what] / s["steps"] for what in ("calls", "displaced", "evicted"))
+        return Figures(in_step, in_step + arrivals, own, *counts)
+
+
+def kinds(kept: int) -> list[Kind]:
+    """vLLM's own; each policy and, after it, its control; each once more if blocks are to be ``kept``."""
+    found = [Kind(base, order=base.split()[1]) for base in BASES]
+    for policy in OURS:
+        recording = Recording()
+        found.append(Kind(f"ours {policy}", policy, records=recording))
+        found.append(Kind(f"control {policy}", plays=recording))
+    return found + [Kind(f"ours {policy}, kept", policy, kept=kept) for policy in OURS if kept]
 
 
 def loads(kept: int) -> list[Load]:
-    """One per scheduler, and one more per policy if blocks are to be ``kept``. Imports vLLM."""
+    """One of each kind. Imports vLLM."""
     from benchmarks.vllm_parts import Parts
 
     parts = Parts()
-    orders = {base: base.split()[1] for base in BASES}
-    made = [Load(base, partial(parts.build, CONFIG, None, order, 0), parts) for base, order in orders.items()]
-    return made + [
-        Load(
-            f"ours {n}{', kept' if blocks else ''}",
-            partial(parts.build, CONFIG, n, "priority", blocks),
-            parts,
-        )
-        for blocks in ((0, kept) if kept else (0,))
-        for n in OURS
-    ]
+    return [Load(kind, partial(parts.build, kind, CONFIG), parts, kind.watch()) for kind in kinds(kept)]
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
@@ -163,7 +193,8 @@ def measured(rounds: int, turns: int, warm: int, kept: int) -> tuple[dict[str, l
     """Figures by scheduler and round; blocks kept in the mean over turns."""
     made = loads(kept)
     for load in made:
-        load.run(warm)
+        load.run(warm if isinstance(load.watch, Control) else warm + TURN)
+    for load in made:
         load.take()
         load.kept.clear()
     gc.collect()
@@ -179,27 +210,38 @@ def measured(rounds: int, turns: int, warm: int, kept: int) -> tuple[dict[str, l
 
 
 def report(found: dict[str, list[Figures]]) -> list[dict[str, Any]]:
-    """A row per scheduler: CPU per step, and its ratios to vLLM's own."""
+    """A row per scheduler: CPU per step, what the steps did, and ratios."""
     rows = []
     for name, figures in found.items():
         row: dict[str, Any] = {"scheduler": name, "us_per_step": median(f.steps for f in figures)}
-        row["calls_per_step"] = median(f.calls for f in figures)
-        if name not in BASES:
-            own = [1.0 + f.own for f in figures]
-            row["own"] = (median(own), *interval(own))
+        row |= {what: fmean(getattr(f, what) for f in figures) for what in ("calls", "displaced", "evicted")}
+        if name.startswith("ours"):
+            row["own code over the vLLM code it calls"] = spread([1.0 + f.own for f in figures])
+        if (control := name.replace("ours", "control")) in found and control != name:
+            row["the class: over its control"] = ratio(figures, found[control], 0)
         for base in BASES if name not in BASES else ():
-            for at, what in enumerate(("steps", "with arrivals")):
-                ratios = [mine[at] / theirs[at] for mine, theirs in zip(figures, found[base], strict=True)]
-                row[f"{base}, {what}"] = (median(ratios), *interval(ratios))
+            row[f"over {base}"] = ratio(figures, found[base], 0)
+            row[f"over {base}, with arrivals"] = ratio(figures, found[base], 1)
         rows.append(row)
     return rows
 
 
+def ratio(mine: Sequence[Figures], theirs: Sequence[Figures], at: int) -> tuple[float, float, float]:
+    """Of the times in one field, round by round: median and interval."""
+    return spread([one[at] / other[at] for one, other in zip(mine, theirs, strict=True)])
+
+
+def spread(values: Sequence[float]) -> tuple[float, float, float]:
+    """Median and interval."""
+    return (median(values), *interval(values))
+
+
 def show(rows: list[dict[str, Any]]) -> None:
     """As a table."""
-    print(f"{'':16}{'us/step':>9}{'calls':>7}   ratio to vLLM's own: median [95 % interval]")
+    print(f"{'':16}{'us/step':>9}{'calls':>7}{'displ.':>8}{'evicted':>8}   ratios: median [95 % interval]")
     for row in rows:
-        print(f"{row['scheduler']:16}{row['us_per_step']:9.0f}{row['calls_per_step']:7.1f}")
+        counts = f"{row['calls']:7.1f}{row['displaced']:8.2f}{row['evicted']:8.2f}"
+        print(f"{row['scheduler']:16}{row['us_per_step']:9.0f}{counts}")
         for key, value in row.items():
             if isinstance(value, tuple):
                 print(f"{'':34} {value[0]:.3f} [{value[1]:.3f}, {value[2]:.3f}]  {key}")
