@@ -32,6 +32,8 @@ NAME_CHARS = 256
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Passage))
 _values = attrgetter(*FIELDS)
+_QUOTING = ("error", "refused")
+"""Outcomes whose reason may quote what the client sent: their status has to do."""
 
 
 class EventLog:
@@ -93,8 +95,8 @@ class EventLog:
         line: dict[str, Any] = {"event": "left", "t": call.t_end}
         line.update(zip(FIELDS, _values(call), strict=True))
         line["name"], line["thread"] = call.name[:NAME_CHARS], call.thread[:NAME_CHARS]
-        if call.outcome == "error":
-            line["reason"] = ""  # an engine's words may quote the prompt; ``status`` says enough
+        if call.outcome in _QUOTING:
+            line["reason"] = ""
         self._put(line)
 
     def started(self, program: int, name: str, now: float) -> None:

@@ -110,7 +110,7 @@ class Metrics:
     """Observer and collector. ``registry`` has it and the process's own CPU, memory and descriptors.
 
     ``views`` tells the engines as a router sees them, ``dropped`` the lines that the event log lost;
-    both are asked when somebody scrapes. ``watch`` and ``unwatch`` begin and end the loop's lag.
+    both are asked when somebody scrapes. The loop's lag is looked at from ``watch`` on, until ``close``.
     """
 
     def __init__(
@@ -129,6 +129,7 @@ class Metrics:
         self._sums = {"retries": 0, "received": 0, "sent": 0, "chunks": 0}
         self._times = {name: Histogram(bounds) for name, (bounds, _) in HISTOGRAMS.items()}
         self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
         self.registry = CollectorRegistry()
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
@@ -202,12 +203,13 @@ class Metrics:
         self._turns[engine, what] += 1
 
     def watch(self) -> None:
-        """Begin to look at the lag of the running event loop."""
-        if self._timer is None:
+        """Begin to look at the lag of the running event loop, unless that has begun."""
+        if self._timer is None and not self._closed:
             self._tick(asyncio.get_running_loop(), None)
 
-    def unwatch(self) -> None:
+    def close(self) -> None:
         """Leave nothing in the loop; idempotent."""
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

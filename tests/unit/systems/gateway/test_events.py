@@ -75,11 +75,12 @@ def test_no_text_of_a_prompt_gets_in(tmp_path):
     with log_at(tmp_path / "e") as log:
         through(log, passage(), outcome="error", status=400, reason=f"cannot parse {SECRET!r}")
         log.left(finished(passage(1), outcome="lost", reason="engine 0: connection reset"))
+        log.left(finished(passage(2), outcome="refused", status=422, reason=f"no object, got [{SECRET!r}]"))
     text = (tmp_path / "e").read_text()
     assert SECRET not in text
     assert "connection reset" in text
     (run,) = read_events(tmp_path / "e")
-    assert [call.status for call in run.calls] == [400, 200]
+    assert [call.status for call in run.calls] == [400, 200, 422]
 
 
 def test_no_field_of_a_passage_is_made_for_text():

@@ -165,8 +165,9 @@ def test_lag_of_the_loop_is_seen_and_nothing_stays_in_it():
         await asyncio.sleep(0)
         time.sleep(0.25)  # somebody blocks the loop
         await asyncio.sleep(0.01)
-        metrics.unwatch()
-        metrics.unwatch()
+        metrics.close()
+        metrics.close()
+        metrics.watch()
         return value(samples(metrics), "tasks")
 
     assert asyncio.run(late()) == 1
