@@ -58,7 +58,7 @@ for _ in $(seq 150); do
 done
 docker version >/dev/null 2>&1 || give_up 98 "dockerd does not answer"
 
-timeout --kill-after 10 "$limit" "$@" &
+timeout --kill-after 10 "$limit" "$@" <&0 &  # or its input would be empty
 command_pid=$!
 wait "$command_pid"
 code=$?

@@ -92,9 +92,9 @@ class Fleet:
     def _await(self, began: float) -> None:
         waiting, said = list(self.engines), began
         while waiting:
+            self.check()  # those that are up, too
             for engine in tuple(waiting):
                 with _named(engine):
-                    engine.check()
                     if not healthy(engine.url):
                         continue
                     engine.ready(SETTLE_S)

@@ -244,7 +244,7 @@ def end_group(leader: int, process: subprocess.Popen[bytes] | None = None) -> No
         if not _ended(leader, process):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(leader, signal.SIGTERM)
-            _await(lambda: _ended(leader, process), STOP_S)
+            wait_until(lambda: _ended(leader, process), STOP_S)
         if _ended(leader, process):
             await_end(leader, STOP_S / 3)  # its children end by themselves
     finally:  # a second Ctrl-C, too
@@ -257,14 +257,15 @@ def end_group(leader: int, process: subprocess.Popen[bytes] | None = None) -> No
 
 def await_end(leader: int, limit_s: float) -> None:
     """Wait until no process of a group lives, at most so long."""
-    _await(lambda: next(group(leader), None) is None, limit_s)
+    wait_until(lambda: next(group(leader), None) is None, limit_s)
 
 
 def _ended(leader: int, process: subprocess.Popen[bytes] | None) -> bool:
     return process.poll() is not None if process is not None else leader not in dict(group(leader))
 
 
-def _await(condition: Callable[[], bool], limit_s: float) -> None:
+def wait_until(condition: Callable[[], bool], limit_s: float) -> None:
+    """Wait for a condition, at most so long."""
     deadline = time.monotonic() + limit_s
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)

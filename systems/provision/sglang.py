@@ -160,7 +160,7 @@ def told_of(info: Mapping[str, Any]) -> dict[str, Any]:
     )  # fmt: skip
     inside = info.get("internal_states")
     more = inside[0] if isinstance(inside, list) and inside and isinstance(inside[0], dict) else {}
-    return {name: info.get(name, more.get(name)) for name in names}
+    return {name: more.get(name) if info.get(name) is None else info[name] for name in names}
 
 
 class Metrics(NamedTuple):

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from systems.engines.vllm_virtual import EngineUnavailable
-from systems.provision import docker
+from systems.provision import docker, process
 from systems.provision.engine import LiveEngine
 from systems.provision.owner import alive, boot, myself, owner, started
-from systems.provision.process import end_group
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,40}")
 
@@ -101,15 +100,22 @@ class States:
         """A new record, written. Raises FileExistsError if somebody has the name."""
         self.folder.mkdir(parents=True, exist_ok=True)
         record = Record(name, f"{name}.{secrets.token_hex(4)}", how, str(myself()), about)
-        with self.path(name).open("x") as file:
-            json.dump(record.as_json(), file, indent=1)
+        part = self._part(record)
+        try:
+            os.link(part, self.path(name))  # whole or not at all, and only if it is not there
+        finally:
+            part.unlink()
         return record
 
     def write(self, record: Record) -> None:
         """Atomically."""
-        part = self.path(record.name).with_suffix(".part")
+        self._part(record).replace(self.path(record.name))
+
+    def _part(self, record: Record) -> Path:
+        file = self.path(record.name)
+        part = file.with_name(f"{file.stem}.{os.getpid()}.part")
         part.write_text(json.dumps(record.as_json(), indent=1) + "\n")
-        part.replace(self.path(record.name))
+        return part
 
     def forget(self, record: Record) -> None:
         """Remove its file; nothing to do if it is gone."""
@@ -119,10 +125,10 @@ class States:
 def standing(engine: LiveEngine) -> Standing:
     """What is to be remembered of an engine that was begun."""
     pid, container = getattr(engine, "pid", None), str(getattr(engine, "id", ""))
-    process = str(owner(pid) or "") if pid else ""
+    mine = str(owner(pid) or "") if pid else ""
     logs = {name: str(path.resolve()) if path else None for name, path in _logs(engine)}
     return Standing(
-        engine.name, engine.url, str(engine.folder.resolve()), process, container,
+        engine.name, engine.url, str(engine.folder.resolve()), mine, container,
         control=engine.control, **logs,
     )  # fmt: skip
 
@@ -133,18 +139,17 @@ def end(record: Record, say: Callable[[str], None]) -> int:
     Raises EngineUnavailable if it has containers and Docker does not answer: they may still run.
     """
     ended = _end_containers(record, say) if record.how == "docker" else 0
-    for one in reversed(record.engines):
-        left = strays(one)
+    ours = [one for one in record.engines if alive(one.owner) or strays(one)]
+    for one in ours:  # all at once: each takes seconds
         if alive(one.owner):
-            end_group(_pid(one))
-        elif not left:
-            continue
-        for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        ended += 1
+                os.kill(_pid(one), signal.SIGTERM)
+    for one in reversed(ours):
+        if alive(one.owner):
+            process.end_group(_pid(one))
+        _end_strays(one)
         say(f"{one.name} at {one.url} is down")
-    return ended
+    return ended + len(ours)
 
 
 def strays(one: Standing) -> list[int]:
@@ -157,6 +162,15 @@ def strays(one: Standing) -> list[int]:
     return [
         pid for pid in _session(_pid(one)) if (started(pid) or 0) >= int(begin) and _cwd(pid) == one.folder
     ]
+
+
+def _end_strays(one: Standing) -> None:
+    """Those whose first process is gone end by themselves, or are made to."""
+    process.wait_until(lambda: not strays(one), process.STOP_S / 3)
+    for pid in strays(one):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait_until(lambda: not strays(one), process.STOP_S)
 
 
 def _end_containers(record: Record, say: Callable[[str], None]) -> int:

@@ -3,10 +3,8 @@
 import json
 import os
 import socket
-import stat
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from systems.engines.vllm_server import TOLD, ServerOptions, VllmServer, free_po
 from systems.engines.vllm_virtual import EngineUnavailable
 from systems.provision.recipe import Place
 from systems.provision.vllm_flags import Installed, installed
+from tests.unit.systems.provision.fakes import DYING, HEALTHY, SILENT, eventually, gone, python
 
 
 @pytest.fixture(autouse=True)
@@ -26,46 +25,8 @@ def short_patience(monkeypatch):
 OPTIONS = ServerOptions(Path("model"), scheduler="atlas", knobs={"beta": 4})
 
 
-def python(folder, script):
-    """An interpreter that runs ``script`` in place of any module, and code (-c) as Python does."""
-    path, real = folder / "python", sys.executable
-    path.write_text(
-        f"#!{real}\nimport os, sys\nargs = sys.argv[1:]\n"
-        f"if args[0] == '-c': os.execv({real!r}, [{real!r}, *args])\n{script}\n"
-    )
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return path
-
-
-HEALTHY = """
-import http.server, os, subprocess, sys
-port = int(args[args.index("--port") + 1])
-print("child", subprocess.Popen(["sleep", "60"]).pid, flush=True)
-class Ok(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200); self.end_headers()
-    def log_message(self, *_): pass
-http.server.HTTPServer(("127.0.0.1", port), Ok).serve_forever()
-"""
-
-
-def gone(pid):
-    """Whether a process is gone (a zombie nobody has waited for is)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
 def child_of(server):
     return int(server.output.read_text().split()[1])
-
-
-def eventually(condition):
-    until = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def test_the_command_line_mounts_our_scheduler():
@@ -204,14 +165,12 @@ def test_an_exception_inside_stops_it(tmp_path):
 
 
 def test_one_that_ends_gives_its_last_words(tmp_path):
-    dying = 'print("ValueError: no such model"); print("see above"); sys.exit(3)'
     with pytest.raises(EngineUnavailable, match=r"exit code 3.*its last words: ValueError: no such model"):
-        VllmServer(OPTIONS, tmp_path / "work", python=python(tmp_path, dying)).start()
+        VllmServer(OPTIONS, tmp_path / "work", python=python(tmp_path, DYING)).start()
 
 
 def test_one_that_never_answers_is_given_up_and_stopped(tmp_path):
-    slow = "import time; print('loading', flush=True); time.sleep(60)"
-    server = VllmServer(OPTIONS, tmp_path / "work", python=python(tmp_path, slow))
+    server = VllmServer(OPTIONS, tmp_path / "work", python=python(tmp_path, SILENT))
     with pytest.raises(EngineUnavailable, match=r"no answer within 0\.5 s; its last words: loading"):
         server.start(0.5)
     assert server.processes() == {}
