@@ -282,8 +282,9 @@ class GreenletDriver:
         try:
             answer = self.client.complete(request)
         except STOPPED:
-            gone = (given, math.nan, self.now(), len(prompt), (), "cut", effect.parents)
-            running.calls.append(LiveCall(*asked, *gone))
+            running.calls.append(
+                LiveCall(*asked, given, math.nan, self.now(), len(prompt), (), "cut", effect.parents)
+            )
             raise
         except CallFailed as error:
             self.watcher.called(running.spec.kind, None, self.now() - given, error)
