@@ -14,13 +14,16 @@ from systems.latency.validation import NOTHING, Validation, validations
 
 Card = dict[str, Any]
 
+LIVE = "vllm"
 KINDS = {
     "sim": "simulated: vLLM V1's rules on a virtual clock",
     "reference": "simulated: vLLM V1's rules on a virtual clock, one step at a time",
     "vllm-virtual": "vLLM's own scheduler on a virtual clock, step times simulated",
+    LIVE: "measured: real servers on the real clock",
 }
 FITTED_ON = ("file", "part", "rows")
 """Keys of a calibration's source that say on what it was fitted."""
+MEASURED = "measured, nothing simulated; the client's own lateness is in the summary"
 EXACT = "none: each step is compared with the published one"
 _DIGITS = 10  # of a hash, to people
 
@@ -48,9 +51,9 @@ def card(made: Mapping[str, Any]) -> Card:
         },
         "model": model,
         "gpu": gpu,
-        "table": _table(table, origin, str(identity.get("latency", ""))),
+        "table": _measured(made) if name == LIVE else _table(table, origin, str(identity.get("latency", ""))),
         "calibration": _calibration(origin),
-        "error": _error(origin, model, gpu),
+        "error": _known(MEASURED) if name == LIVE else _error(origin, model, gpu),
         "band": list(table.get("uncertainty") or _band(origin)) if origin else None,
         "varied": _varied(origin, identity.get("transfer")),
         "fallbacks": _fallbacks(made),
@@ -67,6 +70,17 @@ def _table(table: Mapping[str, Any], origin: Mapping[str, Any], digest: str) -> 
         "digest": digest[:_DIGITS],
         "smallest_step_ms": table.get("smallest_step_ms"),
     }
+
+
+def _measured(made: Mapping[str, Any]) -> dict[str, Any]:
+    """Of live engines: the machine in the table's place."""
+    live = (made.get("identity") or {}).get("live") or {}
+    where = f"{live.get('engine', '')} {live.get('version', '')}, {live.get('machine', '')}"
+    return {"name": where, "kind": f"real steps of {where}", "digest": ""}
+
+
+def _known(text: str) -> dict[str, Any]:
+    return {"source": "exact", "rows": [text], "short": [text]}
 
 
 def _calibration(origin: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -11,7 +11,8 @@ from bench.errors import UsageError, unknown
 from workloads.arrivals import parse
 from workloads.base import WorkloadError
 
-ENGINES = ("sim", "reference", "vllm-virtual", "vllm")
+LIVE_ENGINE = "vllm"
+ENGINES = ("sim", "reference", "vllm-virtual", LIVE_ENGINE)
 """``vllm`` is a real server (docs/live-runs.md); the others run on virtual time."""
 OVERFLOW = ("refuse", "skip", "truncate")
 LIMITS = ("kv_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len")
@@ -100,6 +101,8 @@ class RunConfig:
             value = getattr(self, item.name)
             if item.name in _OWN_WORDS or value == item.default:
                 continue
+            if item.name == "gpu" and self.engine == LIVE_ENGINE:  # is what is here
+                continue
             if item.name == "rate" and self.arrivals != "poisson":
                 value = f"{self.arrivals}@{value}"
             words += [f"--{item.name.replace('_', '-')}", str(value)]
@@ -165,9 +168,9 @@ def _check_live(config: RunConfig) -> None:
     for name in config.knobs:
         if name.startswith("live.") and name not in LIVE:
             raise unknown("knob", name, LIVE)
-        if name.startswith("live.") and config.engine != "vllm":
+        if name.startswith("live.") and config.engine != LIVE_ENGINE:
             raise UsageError(f"{name} is for live engines: give --engine vllm, too, or leave it out")
-        if name.startswith("latency.") and config.engine == "vllm":
+        if name.startswith("latency.") and config.engine == LIVE_ENGINE:
             raise UsageError(f"{name} changes simulated step times; a live engine takes its own")
 
 
@@ -215,6 +218,19 @@ def rate_and_arrivals(text: str | None) -> tuple[float | None, str]:
             f"--rate takes programs per second, with the kind of arrivals before it if not Poisson "
             f"(0.5 or gamma:cv=3@0.5), got {text!r}"
         ) from None
+
+
+def subject(engine: str, model: str | None, gpu: str | None) -> tuple[str, str]:
+    """(model, GPU) where they are not given: the latency table's, or what a live engine serves here."""
+    if engine != LIVE_ENGINE:
+        return model or RunConfig.model, gpu or RunConfig.gpu
+    if gpu is not None:
+        raise UsageError(
+            "--gpu names a latency table's GPU; a live engine runs on what is here: leave it out"
+        )
+    from bench.live.options import TINY, device
+
+    return model or TINY, device()
 
 
 def pairs(items: list[str], option: str) -> dict[str, str]:

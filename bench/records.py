@@ -131,7 +131,8 @@ class Sink(Protocol):
 class RunEnd(NamedTuple):
     """What a driver reports at the end: the clock and each engine's totals.
 
-    ``said``: what else belongs into the summary; its ``metrics`` and ``warnings`` join those of the tables.
+    ``said``: what else belongs into the summary; its ``metrics`` and ``warnings`` join those of the tables;
+    ``unknown``: of which metrics (by the beginning of their names) the tables know nothing, and why.
     """
 
     time: float

@@ -23,6 +23,7 @@ from bench.foreign import is_foreign, policies_of
 from bench.manifest import command_line, git_state, manifest
 from bench.plan import Plan, Planned, check_fit, plan
 from bench.records import EngineTotals, RunEnd, Sink
+from bench.stats import Estimate
 from bench.summary import Context, describe, pool
 from bench.tables import FORMAT, TABLES
 from systems.process_table import ProcessTable
@@ -334,6 +335,9 @@ def _numbers(plan: Planned, end: RunEnd) -> dict[str, Any]:
     found, said = describe(tables, context), dict(end.said)
     for name in ("metrics", "warnings"):
         found[name] = _joined(found[name], said.pop(name, None))
+    for prefix, why in said.pop("unknown", {}).items():
+        unknown = Estimate(math.nan, note=why)._asdict()
+        found["metrics"] |= {name: unknown for name in found["metrics"] if name.startswith(prefix)}
     return found | said
 
 

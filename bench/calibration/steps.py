@@ -87,6 +87,12 @@ def read_steps(path: Path) -> StepLog:
     return StepLog(head, rows)
 
 
+def steps_of(head: Mapping[str, Any], lines: Iterable[Mapping[str, Any]]) -> StepLog:
+    """Lines of a log that is read already, of an engine that was idle before them. Raises ValueError."""
+    walk = _Walk()
+    return StepLog(_agreed({}, head), [walk.step(line) for line in lines])
+
+
 def _agreed(head: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
     lacks = [name for name in HEAD if not isinstance(data.get(name), int)]
     if lacks:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bench.cli.common import Json, Out, Params, Seed, emit_json, page, progress, verb
-from bench.config import MOST_SEEDS, RunConfig, pairs, programs_or_horizon, rate_and_arrivals
+from bench.config import (
+    LIVE_ENGINE,
+    MOST_SEEDS,
+    RunConfig,
+    pairs,
+    programs_or_horizon,
+    rate_and_arrivals,
+    subject,
+)
 from bench.repeat import split_format as split_format
 
 if TYPE_CHECKING:
@@ -39,10 +47,13 @@ def run(
     n: ProgramsOrSeconds = None,
     seed: Seed = 1,
     seeds: Annotated[int, Option(help="Run this many seeds from --seed on; intervals over them.")] = 1,
-    model: Annotated[str, Option(help="Model of the latency table.")] = "llama-3.1-8b",
-    gpu: Annotated[str, Option(help="GPU of the latency table.")] = "a100",
+    model: Annotated[
+        str | None,
+        Option(help="Model of the latency table (llama-3.1-8b); with --engine vllm a folder or hub id."),
+    ] = None,
+    gpu: Annotated[str | None, Option(help="GPU of the latency table (a100).")] = None,
     replicas: Annotated[int, Option(help="Engines.")] = 1,
-    engine: Annotated[str, Option(help="sim, reference or vllm-virtual.")] = "sim",
+    engine: Annotated[str, Option(help="sim, reference, vllm-virtual, or vllm: real servers.")] = "sim",
     scheduler: Annotated[str | None, Option(help="Replace the system's scheduler.")] = None,
     router: Annotated[str | None, Option(help="Replace the system's router.")] = None,
     knob: Annotated[
@@ -50,7 +61,7 @@ def run(
         Option(
             metavar="SLOT.NAME=VALUE",
             help="scheduler.beta=3, engine.max_num_seqs=64, engine.kv_scale=.5, engine.preemption=swap, "
-            "latency.prefill=1.1 (decode, overhead), ... (repeatable).",
+            "latency.prefill=1.1 (decode, overhead), live.load=.8, ... (repeatable).",
         ),
     ] = None,
     param: Params = None,
@@ -68,6 +79,7 @@ def run(
     form, path = split_format(workload)
     per_s, arrivals = rate_and_arrivals(rate)
     programs, horizon = programs_or_horizon(n)
+    model, gpu = subject(engine, model, gpu)
     config = RunConfig(
         system, path, per_s, concurrency, programs, seed, model, gpu, replicas, engine, scheduler, router,
         pairs(knob or [], "--knob"), pairs(param or [], "-p"), on_overflow, form, out, horizon, arrivals,
@@ -90,6 +102,8 @@ def run(
 
 def _summary(config: RunConfig, seeds: int, force: bool) -> tuple[dict[str, Any], Path]:
     """The summary, and the folder of the (first) result."""
+    if config.engine == LIVE_ENGINE:
+        return _live(config, seeds, force)
     from bench.run import run as run_one
     from bench.run import run_seeds
 
@@ -99,6 +113,24 @@ def _summary(config: RunConfig, seeds: int, force: bool) -> tuple[dict[str, Any]
             return summary, results[0].folder
         result = run_one(config, force=force, progress=report)
         return result.summary, result.folder
+
+
+def _live(config: RunConfig, seeds: int, force: bool) -> tuple[dict[str, Any], Path]:
+    from bench.live.cells import run_live
+    from bench.manifest import command_line
+    from bench.run import pooled
+
+    configs = [config.with_seed(config.seed + i) for i in range(seeds)]
+    with progress(f"{config.system} on {config.workload}") as report:
+        results = run_live(configs, say, force=force, progress=report)
+    if seeds == 1:
+        return results[0].summary, results[0].folder
+    return pooled(results) | {"repeat": command_line(config.words(seeds))}, results[0].folder
+
+
+def say(text: str) -> None:
+    """What a live run is doing."""
+    typer.echo(text, err=True)
 
 
 def _dry_run(config: RunConfig, seeds: int, as_json: bool) -> None:

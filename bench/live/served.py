@@ -17,6 +17,7 @@ from bench.live.options import BLOCK_SIZE, LiveOptions, device
 from bench.manifest import hardware
 from systems.engines.vllm_server import USER
 from systems.engines.vllm_virtual import EngineUnavailable, vllm_python
+from systems.provision.vllm_flags import installed
 
 ASK_S = 5.0
 
@@ -100,12 +101,7 @@ def version(options: LiveOptions) -> str:
 
 @cache
 def _version(python: Path) -> str:
-    ask = "from importlib.metadata import version as v; print(v('vllm'))"
-    try:
-        done = subprocess.run([str(python), "-c", ask], capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise MissingError(f"a vLLM server: cannot run {python}: {error}") from None
-    return done.stdout.strip()
+    return installed(python, ()).version
 
 
 @cache

@@ -29,8 +29,8 @@ class InFlight:
     ``parts`` are charged one by one; ``joined`` are steady from this step on, ``left`` were until the one
     before. ``batch``: all parts in vLLM's order, where somebody asks for them, else as ``parts``.
     ``preempted``: call numbers, ``preempted_ids`` vLLM's names of them. ``load``: (calls in vLLM's running
-    list, other calls), after the step was scheduled. ``kv_used`` blocks were in use
-    then, and ``evicted`` calls had been preempted for want of blocks since the start; both 0 where no steps are logged.
+    list, other calls), after the step was scheduled. ``kv_used`` blocks were in use then, and ``evicted``
+    calls had been preempted for want of blocks since the start; both 0 where no steps are logged.
     """
 
     start: float

@@ -1,0 +1,189 @@
+"""Engines and what stands in front of them: made from a plan, checked, flushed between cells."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.live.logs import Logs
+from bench.live.options import TINY
+from bench.live.plan import LivePlan
+from bench.live.served import python_of
+from systems.engines.vllm_server import ServerOptions, VllmServer
+from systems.provision.attach import Attached
+from systems.provision.engine import LiveEngine
+from systems.vllm_host.control import Client
+from systems.vllm_host.tiny import TinyLlama, write
+from vocabulary import BLOCK
+
+FLUSH_S = 10.0
+PLAIN_VOCABULARY = 1000
+"""Token ids that any model has; which ones a prompt has does not matter to an engine."""
+
+
+class Deployment:
+    """Engines that are up, and a front (None: the only engine is called directly). Its own folder keeps logs.
+
+    ``runs`` counts what was driven through it: no two runs have the same name.
+    """
+
+    def __init__(self, engines: Sequence[LiveEngine], front: LiveEngine | None, plan: LivePlan) -> None:
+        self.engines = list(engines)
+        self.front = front
+        self.model = plan.config.model
+        self.vocabulary = TinyLlama().vocabulary - 1 if self.model == TINY else PLAIN_VOCABULARY
+        self.logs = Logs(engines)
+        self.runs = 0
+
+    @property
+    def url(self) -> str:
+        """Where calls go."""
+        return (self.front or self.engines[0]).url
+
+    def check(self) -> None:
+        """Raises EngineUnavailable, with its last words, if anything of it has ended."""
+        for part in (*self.engines, *([self.front] if self.front else ())):
+            part.check()
+
+    def flush(self) -> str:
+        """Empty the engines' prefix caches; why it could not be done, or nothing."""
+        reasons = [why for engine in self.engines if (why := _flushed(engine.url))]
+        return "; ".join(dict.fromkeys(reasons))
+
+    def facts(self) -> dict[str, Any]:
+        """For the manifest: every engine's, and the front's."""
+        front = {"front": dict(self.front.facts())} if self.front else {}
+        return {"engines": [dict(engine.facts()) for engine in self.engines], **front}
+
+    def over(self, program: str) -> None:
+        """A program is over: engines called directly are told; the gateway does it itself."""
+        for engine in self.engines if self.front is None else ():
+            if engine.control is not None:
+                with contextlib.suppress(OSError, ValueError), Client(engine.control) as told:
+                    told.send("end", program=program)
+
+
+def _flushed(url: str) -> str:
+    request = urllib.request.Request(f"{url}/reset_prefix_cache", method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=FLUSH_S):
+            return ""
+    except urllib.error.HTTPError as error:
+        return f"POST /reset_prefix_cache answers {error.code}"
+    except OSError as error:
+        return f"POST /reset_prefix_cache: {error}"
+
+
+def engine_key(plan: LivePlan) -> str:
+    """Equal for plans that the same engines can serve."""
+    engine, options = plan.engine, plan.options
+    limits = (engine.kv_blocks, engine.max_num_seqs, engine.max_num_batched_tokens, engine.max_model_len)
+    knobs = dict(plan.spec.scheduler_knobs)
+    what = [
+        options.how, str(options.python), options.attach, plan.config.model, plan.config.replicas,
+        plan.spec.scheduler, knobs, engine.preemption, engine.prefix_cache, limits,
+    ]  # fmt: skip
+    return json.dumps(what, sort_keys=True)
+
+
+def make_engines(plan: LivePlan, folder: Path) -> list[LiveEngine]:
+    """The plan's engines, not started; each has a folder of its own in ``folder``."""
+    if plan.options.attach:
+        return [Attached(url, folder=folder / f"engine-{i}") for i, url in enumerate(plan.options.attach)]
+    alone = plan.config.replicas == 1
+    found: list[LiveEngine] = []
+    for i in range(plan.config.replicas):
+        options = server_options(plan, folder, i, cores() if alone else (frozenset(), frozenset()))
+        found.append(_engine(plan, options, folder / f"engine-{i}"))
+    return found
+
+
+def _engine(plan: LivePlan, options: ServerOptions, folder: Path) -> LiveEngine:
+    if plan.options.how == "docker":
+        from systems.provision.docker import ContainerServer
+
+        return ContainerServer(options, folder)
+    return VllmServer(options, folder, python=python_of(plan.options))
+
+
+def server_options(
+    plan: LivePlan, folder: Path, number: int, pinned: tuple[frozenset[int], frozenset[int]]
+) -> ServerOptions:
+    """How an engine is started; the model of the tiny one is written into ``folder``."""
+    engine, size = plan.engine, plan.served.block_size
+    limits: dict[str, Any] = {
+        "kv_blocks": engine.kv_blocks * BLOCK // size,
+        "block_size": size,
+        "max_num_seqs": engine.max_num_seqs,
+        "max_num_batched_tokens": engine.max_num_batched_tokens,
+        "max_model_len": engine.max_model_len,
+    }
+    policy: dict[str, Any] = {
+        "scheduler": plan.spec.scheduler,
+        "knobs": dict(plan.spec.scheduler_knobs),
+        "preemption": engine.preemption,
+        "engine": number,
+        "control": True,
+        "flags": () if engine.prefix_cache else ("--no-enable-prefix-caching",),
+    }
+    if plan.served.kind == "gpu":
+        return ServerOptions.on_gpu(_model(plan, folder), plan.config.model, **limits, **policy)
+    first, others = pinned
+    return ServerOptions(
+        _model(plan, folder), plan.config.model, **limits, **policy, model_cores=first, other_cores=others
+    )
+
+
+def _model(plan: LivePlan, folder: Path) -> Path | str:
+    if plan.config.model == TINY:
+        return write(folder.parent / TINY).resolve()
+    path = Path(plan.config.model)
+    return path.resolve() if path.is_dir() else plan.config.model
+
+
+def cores() -> tuple[frozenset[int], frozenset[int]]:
+    """(of the only engine's model, of all others); empty on a machine of one core.
+
+    Several engines share all cores: which of them is busy changes from step to step.
+    """
+    mine = sorted(os.sched_getaffinity(0))
+    return (frozenset(mine[:1]), frozenset(mine[1:])) if len(mine) > 1 else (frozenset(), frozenset())
+
+
+def front_key(plan: LivePlan) -> str:
+    """Equal for plans that the same front can serve, before the same engines."""
+    return json.dumps([plan.served.front, plan.spec.digest, plan.config.system])
+
+
+def make_front(plan: LivePlan, engines: Sequence[LiveEngine], folder: Path) -> LiveEngine | None:
+    """What stands before the engines, which are up; None where there is nothing."""
+    if plan.served.front == "none":
+        return None
+    from systems.gateway.options import GatewayOptions, Target
+    from systems.gateway.process import GatewayProcess
+
+    targets = tuple(_target(Target, engine, plan) for engine in engines)
+    options = GatewayOptions(
+        targets, plan.config.system, plan.config.router, knobs=_text(plan.config.policy_knobs()),
+        log=str((folder / "events.jsonl").resolve()),
+    )  # fmt: skip
+    front: LiveEngine = GatewayProcess(options, folder)
+    return front
+
+
+def _target(kind: Any, engine: LiveEngine, plan: LivePlan) -> Any:
+    calls = None if engine.calls is None else str(engine.calls.resolve())
+    return kind(
+        engine.url, calls, engine.control, plan.engine.kv_blocks,
+        max_num_batched_tokens=plan.engine.max_num_batched_tokens,
+    )  # fmt: skip
+
+
+def _text(knobs: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in knobs.items()}

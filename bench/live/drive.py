@@ -1,0 +1,161 @@
+"""One live cell: programs through a deployment, and what its logs and the client say into the event log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.calibration.steps import HEAD, steps_of
+from bench.drivers.completions import CallFailed, Completions
+from bench.drivers.effects import ProgramError
+from bench.drivers.live import drive_live
+from bench.drivers.live_records import LiveRun
+from bench.drivers.stream import Streaming
+from bench.drivers.token_ids import TokenIds
+from bench.errors import InvalidRun, MissingError
+from bench.files import write_json
+from bench.live.deployment import Deployment, cores
+from bench.live.lag import lag
+from bench.live.logs import EngineLog
+from bench.live.plan import LivePlan
+from bench.live.pool import on_cores
+from bench.live.rows import rows_of
+from bench.live.warm import nudge
+from bench.records import RunEnd, Sink
+from bench.run import Progress
+from bench.stats import Estimate
+from systems.engines.vllm_virtual import EngineUnavailable
+
+SALT = "live"
+"""Of the token ids: a program says the same in every cell, and ``cache_salt`` keeps cells apart."""
+ATTEMPTS = 3
+"""A run whose client was late is made again, so often in all; what is discarded is in client.json."""
+UNKNOWN = ("wait.", "exec.", "kv.", "preemptions.", "utilisation.")
+"""Numbers that only a scheduler of ours can tell."""
+NO_LOGS = "not measured: these engines have no scheduler of ours to log it"
+
+
+def drive(plan: LivePlan, sink: Sink, progress: Progress | None, deployment: Deployment) -> RunEnd:
+    """Run the plan's programs through the deployment.
+
+    Raises MissingError if something of it dies (with its last words), InvalidRun if a call or program fails
+    or the client cannot keep up.
+    """
+    late: list[dict[str, Any]] = []
+    while True:
+        unflushed = deployment.flush()
+        live, logs = measured(plan, deployment, progress)
+        if live.audit.verdict != "invalid":
+            break
+        late.append(asdict(live.audit))
+        if len(late) == ATTEMPTS:
+            raise InvalidRun(f"the client could not keep up, {ATTEMPTS} times: {live.audit}")
+    rows = rows_of(live, logs)
+    rows.send(sink)
+    _keep(plan.folder, live, logs, late)
+    said = _said(live, logs, late, unflushed)
+    return RunEnd(live.took, len(rows.programs), len(rows.calls), rows.totals, said)
+
+
+def measured(
+    plan: LivePlan, deployment: Deployment, progress: Progress | None
+) -> tuple[LiveRun, list[EngineLog]]:
+    """What the client saw of one run, and what each engine logged of it. Raises as ``drive``."""
+    deployment.runs += 1
+    name = f"{plan.cell}r{deployment.runs}"
+    deployment.logs.mark()
+    try:
+        with on_cores(cores()[1] if plan.config.replicas == 1 else frozenset()):
+            live = asyncio.run(_drive(plan, deployment, name, progress))
+    except EngineUnavailable as error:
+        raise MissingError(str(error)) from None
+    except (CallFailed, ProgramError) as error:
+        raise InvalidRun(str(error)) from error
+    if not deployment.logs.there:
+        return live, []
+    answered = {call.name.removeprefix(f"{name}.") for call in live.calls if call.answered}
+    return live, deployment.logs.gather(name, answered)
+
+
+async def _drive(plan: LivePlan, deployment: Deployment, name: str, progress: Progress | None) -> LiveRun:
+    specs, done = plan.programs.programs, 0
+
+    def over(program: str) -> None:
+        nonlocal done
+        done += 1
+        deployment.over(program)
+        if progress is not None:
+            progress(done, len(specs))
+
+    async with client_of(plan, deployment) as client:
+        live = await drive_live(
+            specs, plan.times or (), client, TokenIds(deployment.vocabulary, SALT), run=name,
+            cache_salt=name, watch=deployment.check, over=over,
+        )  # fmt: skip
+    if not all(call.answered for call in live.calls) and deployment.logs.there:
+        for engine in deployment.engines:
+            await nudge(engine.url, deployment.model)
+    return live
+
+
+def client_of(plan: LivePlan, deployment: Deployment) -> Any:
+    """The client that the knob ``live.client`` names."""
+    kind = Completions if plan.options.client == "whole" else Streaming
+    return kind(deployment.url, deployment.model)
+
+
+def _keep(folder: Path, live: LiveRun, logs: Sequence[EngineLog], late: Sequence[dict[str, Any]]) -> None:
+    """What no table has: the client's view of each call, its audits, and the steps for predictions."""
+    calls = [
+        [c.program, c.thread, c.index, c.outcome, c.t_ready, c.t_sched, c.t_send, c.t_first, c.t_last]
+        for c in live.calls
+    ]
+    columns = ["program", "thread", "index", "outcome", "t_ready", "t_sched", "t_send", "t_first", "t_last"]
+    audit = {"audit": asdict(live.audit), "verdict": live.audit.verdict, "discarded": list(late)}
+    write_json(folder / "client.json", {"run": live.name, **audit, "columns": columns, "calls": calls})
+    write_json(folder / "steps.json", {"lag_s": lag(live, logs), "engines": plain_steps(logs)})
+
+
+def plain_steps(logs: Sequence[EngineLog]) -> list[dict[str, Any]]:
+    """Each engine's steps as plain data, without the names of their calls."""
+    return [
+        {
+            "head": {k: log.head[k] for k in ("vllm", "scheduler", *HEAD) if k in log.head},
+            "rows": [row[:4] for row in steps_of(log.head, log.steps).rows],
+        }
+        for log in logs
+    ]
+
+
+def _said(live: LiveRun, logs: Sequence[EngineLog], late: Sequence[Any], unflushed: str) -> dict[str, Any]:
+    warnings = []
+    if live.audit.verdict != "ok":
+        warnings.append(f"the client was {live.audit}: client-side times may be late")
+    if late:
+        warnings.append(f"{len(late)} runs before this one were discarded: the client was late (client.json)")
+    if unflushed:
+        warnings.append(f"prefix caches could not be flushed ({unflushed}); a salt keeps the cell apart")
+    if not logs:
+        warnings.append(f"wait, execution, cache hits, preemptions: {NO_LOGS}")
+    return {
+        "client": {"verdict": live.audit.verdict, "text": str(live.audit)},
+        "metrics": _seen(live),
+        "warnings": warnings,
+        "unknown": {} if logs else dict.fromkeys(UNKNOWN, NO_LOGS),
+    }
+
+
+def _seen(live: LiveRun) -> dict[str, Any]:
+    """The client's own numbers: seconds to the first bytes of replies, and how late calls were sent."""
+    first = [c.t_first - c.t_ready for c in live.calls if c.answered]
+    found = {
+        "client.ttft.mean": float(np.mean(first)) if first else float("nan"),
+        "client.send_lag.p99": live.audit.send_lag[1],
+        "client.cpu": live.audit.cpu,
+    }
+    return {name: Estimate(value)._asdict() for name, value in found.items()}

@@ -1,0 +1,107 @@
+"""The pilot of a workload: all its programs at once, under fcfs. It says what the machine can do, and its
+steps are what predictions are fitted on where there is no other run.
+
+The rule, settled before any cell was measured: capacity is the programs per second until ``SATURATED`` of the
+pilot's tokens (prompts and replies) were answered; a run without --rate gets ``live.load`` times that. The
+pilot's programs have a seed of their own, so that no cell is measured with what its rate was told from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.config import RunConfig
+from bench.drivers.live_records import LiveRun
+from bench.files import write_json
+from bench.live.drive import measured, plain_steps
+from bench.live.lag import lag
+from bench.live.plan import LivePlan, live_plan
+from bench.live.pool import Pool
+from systems.catalog import DEFAULT_SYSTEM
+
+SATURATED = 0.75
+"""Share of a pilot's tokens after which its end, where batches shrink, begins."""
+SEED = 1_000_003
+FOLDER = "pilots"
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """``capacity`` in programs per second; ``lag_s``: see ``bench.live.lag``; ``steps``: as in a cell's
+    steps.json; ``verdict``: the client's of itself."""
+
+    name: str
+    capacity: float
+    programs: int
+    lag_s: float
+    steps: Sequence[Any]
+    verdict: str
+
+    @classmethod
+    def read(cls, path: Path) -> Pilot | None:
+        """None if there is none."""
+        try:
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+
+def pilot(config: RunConfig, pool: Pool, say: Callable[[str], None]) -> Pilot:
+    """The pilot of a run's workload on its engines, measured or found. Raises BenchError."""
+    plan = _plan(config)
+    path = config.out / FOLDER / f"{_key(plan)}.json"
+    if (found := Pilot.read(path)) is not None:
+        return found
+    say(
+        f"pilot of {plan.programs.name}: {len(plan.programs.programs)} programs at once, {plan.config.system}"
+    )
+    live, logs = measured(plan, pool.get(plan), None)
+    made = Pilot(
+        path.stem, capacity(live), len(live.programs), lag(live, logs), plain_steps(logs), live.audit.verdict
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, vars(made))
+    say(f"pilot of {plan.programs.name}: {made.capacity:.3g} programs/s in {live.took:.1f} s")
+    return made
+
+
+def loaded(config: RunConfig, found: Pilot, load: float) -> RunConfig:
+    """The run with its share of the capacity as its rate, where it has none."""
+    return replace(config, rate=float(f"{load * found.capacity:.3g}")) if config.rate is None else config
+
+
+def capacity(live: LiveRun) -> float:
+    """Programs per second until ``SATURATED`` of the tokens were answered."""
+    calls = sorted((c for c in live.calls if c.answered), key=lambda c: c.t_last)
+    tokens = np.cumsum([c.prompt_tokens + len(c.tokens) for c in calls])
+    at = int(np.searchsorted(tokens, SATURATED * tokens[-1]))
+    return SATURATED * len(live.programs) / calls[at].t_last
+
+
+def _plan(config: RunConfig) -> LivePlan:
+    knobs = {k: v for k, v in config.knobs.items() if not k.startswith(("scheduler.", "router."))}
+    base = replace(
+        config,
+        system=DEFAULT_SYSTEM,
+        scheduler=None,
+        router=None,
+        seed=SEED,
+        rate=1.0,
+        horizon=None,
+        knobs=knobs,
+    )
+    plan = live_plan(base)
+    plan.times = [0.0] * len(plan.programs.programs)
+    return plan
+
+
+def _key(plan: LivePlan) -> str:
+    """Of all that decides it but the arrivals, which are 0."""
+    return hashlib.sha256(json.dumps(plan.identity, sort_keys=True).encode()).hexdigest()[:16]
