@@ -11,6 +11,8 @@ from bench.cli import (
     calibrate,
     card,
     compare,
+    doctor,
+    down,
     fidelity,
     ls,
     report,
@@ -19,6 +21,7 @@ from bench.cli import (
     show,
     sweep,
     trace,
+    up,
     version,
 )
 from bench.cli.common import stdout_is_full
@@ -44,6 +47,9 @@ app.command("card")(card.card)
 app.command("report")(report.report)
 app.command("fidelity")(fidelity.fidelity)
 app.command("calibrate")(calibrate.calibrate)
+app.command("up")(up.up)
+app.command("down")(down.down)
+app.command("doctor")(doctor.doctor)
 app.command("version")(version.version)
 app.add_typer(trace.app, name="trace")
 
