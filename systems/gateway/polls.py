@@ -63,8 +63,7 @@ class Polls:
 
     async def _watch_load(self, worker: Worker) -> None:
         while True:
-            if worker.alive:
-                await self._load(worker)
+            await self._load(worker)
             await asyncio.sleep(self._every)
 
     async def _load(self, worker: Worker) -> None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import logging
+import resource
 import signal
 import socket
 from collections.abc import Awaitable, Callable
 
+import uvloop
 from aiohttp import web
 
+from systems.gateway import pages, watchers
 from systems.gateway.errors import Refused
 from systems.gateway.front import Front
 from systems.gateway.gateway import Gateway
+from systems.gateway.options import GatewayOptions
 
 DRAIN_S = 5.0
 """How long calls may go on after the gateway was told to end."""
@@ -22,11 +28,15 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Server:
-    """``url`` is known once ``start`` returned. Raises OSError if the port is taken."""
+    """``url`` is known once ``start`` returned. ``listening``: a socket that is bound already.
 
-    def __init__(self, gateway: Gateway) -> None:
+    Raises OSError if the port is taken.
+    """
+
+    def __init__(self, gateway: Gateway, listening: socket.socket | None = None) -> None:
         self.gateway = gateway
         self.url = ""
+        self._listening = listening
         self._runner: web.AppRunner | None = None
 
     async def __aenter__(self) -> Server:
@@ -39,9 +49,9 @@ class Server:
     async def start(self) -> None:
         """Listen, and begin to watch the engines."""
         options = self.gateway.options
-        listening = _listen(options.host, options.port)
+        listening = self._listening or bound(options.host, options.port)
         app = web.Application(client_max_size=options.max_body, middlewares=[_errors])
-        app.add_routes(Front(self.gateway).routes())
+        app.add_routes([*Front(self.gateway).routes(), *pages.routes(self.gateway)])
         self._runner = web.AppRunner(
             app, handler_cancellation=True, access_log=None, keepalive_timeout=KEEP_ALIVE_S,
             shutdown_timeout=DRAIN_S,
@@ -49,8 +59,7 @@ class Server:
         await self._runner.setup()
         await self.gateway.start()
         await web.SockSite(self._runner, listening, backlog=4096).start()
-        host, port = listening.getsockname()[:2]
-        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self.url = url_of(listening)
 
     async def stop(self, drain_s: float = DRAIN_S) -> None:
         """Take no more calls, give those that are here some time, then let go of everything; idempotent."""
@@ -66,14 +75,58 @@ class Server:
         await runner.cleanup()
 
 
-async def serve(gateway: Gateway, told: Callable[[str], None]) -> None:
-    """Until SIGTERM or SIGINT; ``told`` hears the URL."""
+def run(options: GatewayOptions, told: Callable[[str], None], listening: socket.socket | None = None) -> None:
+    """Serve until SIGTERM or SIGINT; ``told`` hears the URL once it answers.
+
+    Raises CatalogError for a system that is none, ValueError for bad options, OSError if the port is taken
+    or the event log cannot be opened.
+    """
+    _lift_descriptors()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(options, told, listening))
+
+
+async def _serve(
+    options: GatewayOptions, told: Callable[[str], None], listening: socket.socket | None
+) -> None:
     over, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, over.set)
-    async with Server(gateway) as server:
+    gateway = Gateway(options)
+    watchers.attach(gateway)
+    async with Server(gateway, listening) as server:
+        gc.freeze()  # what is there now stays: no need to look at it again and again
         told(server.url)
         await over.wait()
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket bound to it, 0: a free port. Raises OSError, which names both."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.setblocking(False)
+    except (OSError, OverflowError) as error:
+        listening.close()
+        text = getattr(error, "strerror", None) or str(error)
+        raise OSError(f"cannot listen on {host}:{port}: {text}") from None
+    return listening
+
+
+def url_of(listening: socket.socket) -> str:
+    """http://HOST:PORT of a bound socket; one that is bound to all addresses is reached on this machine."""
+    host, port = listening.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _lift_descriptors() -> None:
+    """A stream takes two file descriptors: as many as the system lets us have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @web.middleware
@@ -90,16 +143,3 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     except Exception as error:
         _LOG.exception("%s %s", request.method, request.path)
         return Refused(500, f"internal error of the gateway: {type(error).__name__}").response(anthropic)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.setblocking(False)
-    except OSError:
-        listening.close()
-        raise
-    return listening
