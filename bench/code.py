@@ -16,7 +16,8 @@ _DECIDING = (
     "vocabulary.py", "workloads", "systems", "bench/drivers", "bench/records.py",
     "bench/metrics.py", "bench/stats.py", "bench/summary.py", "bench/offline.py", "bench/traps.py",
 )  # fmt: skip
-_KINDS = {".py", ".toml", ".json"}
+_KINDS = {".py", ".pxd", ".toml", ".json"}
+"""``.pxd``: the types of a compiled build, which decide what its arithmetic does."""
 _SHOWN = {"systems/latency/validations.json"}
 """What ``bench fidelity`` writes: it is shown beside results and decides none."""
 

@@ -134,9 +134,12 @@ def _of_seeds(group: Group, seeds: frozenset[int], side: str) -> Group:
 
 
 def read_groups(path: Path, side: str) -> list[Group]:
-    """All groups in a folder, by what they are. Raises MissingError if nothing there is finished."""
+    """All groups in a folder, by what they are.
+
+    Raises UsageError for what is no folder, MissingError if nothing in it is finished.
+    """
     if not path.is_dir():
-        raise MissingError(
+        raise UsageError(
             f"{side} {path} is no folder; give the --out folder of bench run, or one result in it"
         )
     single = (path / "manifest.json").exists() or (path / "summary.json").exists()

@@ -27,8 +27,8 @@ class BenchError(Exception):
 
 
 class UsageError(BenchError):
-    """The command asks for something that does not exist, contradicts itself or cannot be used:
-    a policy from outside the project that raises, say (``systems.checked``)."""
+    """The command asks for something that does not exist (a name, a file, a folder), contradicts itself or
+    cannot be used: a policy from outside the project that raises, say (``systems.checked``)."""
 
     exit_code = Exit.USAGE
 
@@ -40,7 +40,7 @@ class InvalidRun(BenchError):
 
 
 class MissingError(BenchError):
-    """The environment or a capability is missing: an engine, a folder, disk space."""
+    """The environment or a capability is missing: an engine, room on the disk, a finished result."""
 
     exit_code = Exit.MISSING
 

@@ -31,14 +31,19 @@ PROBE = 1 << 20
 """Bytes written and removed again to learn that the folder takes data."""
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Write ``path`` so that a crash leaves the old file or the new one, never a part."""
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Write ``path`` so that a crash leaves the old file or the new one; raises OSError, and then no part."""
     part = path.with_name(path.name + ".part")
-    with part.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    try:
+        with part.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
 
 
 def write_json(path: Path, data: Any) -> None:

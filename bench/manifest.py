@@ -16,6 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from bench.native import is_compiled
+
 PACKAGES = ("agent-serving-bench", "numpy", "pandas", "pyarrow", "scipy", "typer")
 
 _SECRET = re.compile(r"(key|token|secret|password|passwd|credential|auth|bearer)s?$", re.IGNORECASE)
@@ -104,7 +106,8 @@ def manifest(identity: Mapping[str, Any], details: Mapping[str, Any], command: s
     """The manifest of a cell.
 
     ``identity`` is what the cell's address is made of, ``details`` everything
-    else known before the run (program hash, skipped records, provenance).
+    else known before the run (program hash, skipped records, provenance). ``compiled``: whether the
+    simulator ran from its compiled build (``bench.native``), which gives the same numbers.
     """
     return {
         "identity": dict(identity),
@@ -112,5 +115,6 @@ def manifest(identity: Mapping[str, Any], details: Mapping[str, Any], command: s
         "command": command,
         "git": git_state(),
         "versions": versions(),
+        "compiled": is_compiled(),
         "hardware": hardware(),
     }

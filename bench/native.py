@@ -2,9 +2,9 @@
 
 ``make native`` compiles the modules that have a ``.pxd`` (their types for Cython) beside them into
 ``build/native/<digest>/``, outside the rooms. The digest is over those sources: after an edit there
-is no build, and the edited file runs as plain Python. Nothing but speed differs, so neither a
-result nor its address (decision 0007) knows. BENCH_NATIVE=0 leaves a build alone; BENCH_NATIVE=FOLDER
-looks for builds there instead.
+is no build, and the edited file runs as plain Python. Nothing but speed differs, so a result's
+address (decision 0007) does not know of it; its manifest does. BENCH_NATIVE=0 leaves a build alone;
+BENCH_NATIVE=FOLDER looks for builds there instead.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ its own frames (claims, crossings by bisection, sensitivity) under the names of 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -18,7 +17,7 @@ import pandas as pd
 from bench.cards import comparisons, entries
 from bench.comparing import Cell as ComparedCell
 from bench.errors import MissingError
-from bench.files import explain, ready
+from bench.files import explain, ready, write_atomic
 from bench.gather import Cell, Found, Labels, Logs, Progress, find, longest, place, point
 from bench.manifest import git_state, versions
 from bench.stats import VERDICT_SEEDS
@@ -182,7 +181,7 @@ def write(
     try:
         (out / FOLDER).mkdir(exist_ok=True)
         for path, content in files.items():
-            _write(path, content)
+            write_atomic(path, content)
     except OSError as error:
         raise explain(error, out) from None
     return list(files)
@@ -199,15 +198,6 @@ def draw(data: Mapping[str, pd.DataFrame], progress: Progress | None = None) -> 
         if progress is not None:
             progress(done + 1, len(wanted))
     return found
-
-
-def _write(path: Path, content: bytes) -> None:
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
 
 
 def summary_text(found: Found, data: Mapping[str, pd.DataFrame]) -> str:

@@ -36,6 +36,12 @@ class Fitted:
     apart: list[Errors] = field(default_factory=list)
     apart_raw: list[Errors] = field(default_factory=list)
 
+    @property
+    def worse(self) -> list[tuple[Errors, Errors]]:
+        """(with the fit, without) of the metrics whose mean error on the held-out rows is larger with it."""
+        pairs = zip(self.held, self.raw, strict=True)
+        return [(held, raw) for held, raw in pairs if held.mean.value > raw.mean.value]
+
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
         return {
@@ -46,6 +52,7 @@ class Fitted:
             "calibrated": [one.as_json() for one in self.held],
             "saturated_raw": [one.as_json() for one in self.apart_raw],
             "saturated": [one.as_json() for one in self.apart],
+            "worse_than_no_fit": [held.metric for held, _ in self.worse],
         }
 
 

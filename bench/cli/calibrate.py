@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bench.cli.common import Json, emit_json, progress, verb
+from bench.cli.common import Json, emit_json, fresh_verb, progress
 
 if TYPE_CHECKING:
     from bench.calibration.calibrate import Fitted
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Option = typer.Option
 
 
-@verb
+@fresh_verb
 def calibrate(
     source: Annotated[Path, typer.Argument(help="Recording of a real engine (docs/calibrate.md), or a run.")],
     model: Annotated[str | None, Option(help="Model; default: what the recording says.")] = None,
@@ -73,8 +73,9 @@ def calibrate(
     written = _write(made, files)
     if as_json:
         emit_json(_json(subject, found, made, written))
-        return
-    _page(subject, found, made, written)
+    else:
+        _page(subject, found, made, written)
+    _warn(found)
 
 
 def _subject(measured: Measured, model: str | None, gpu: str | None, knob: list[str] | None) -> Any:
@@ -211,6 +212,16 @@ def _page(subject: Requests | Loops, found: Fitted, made: list[Calibration], wri
     for one in made[:1]:
         typer.echo(one.describe())
     _told(written)
+
+
+def _warn(found: Fitted) -> None:
+    """On stderr, where the fit does harm on rows that it has not seen."""
+    if worse := [f"{held.metric} {held.mean.value:.2%}, {raw.mean.value:.2%}" for held, raw in found.worse]:
+        typer.echo(
+            "warning: on the held-out rows the fit is worse than none (mean error with it, without it): "
+            f"{'; '.join(worse)}",
+            err=True,
+        )
 
 
 def _errors(title: str, rows: list[Any]) -> None:

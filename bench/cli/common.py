@@ -41,10 +41,19 @@ Programs = Annotated[
 DEBUG = "BENCH_DEBUG"
 
 
-def verb(command: Callable[P, None]) -> Callable[P, None]:
+GOES_ON = "interrupted; the same command goes on from here"
+STARTS_OVER = "interrupted; the same command starts over"
+
+
+def fresh_verb(command: Callable[P, None]) -> Callable[P, None]:
+    """A ``verb`` that keeps nothing of a run that is interrupted."""
+    return verb(command, STARTS_OVER)
+
+
+def verb(command: Callable[P, None], interrupted: str = GOES_ON) -> Callable[P, None]:
     """A verb whose errors become a line on stderr and an exit code, never a traceback.
 
-    With BENCH_DEBUG set, internal errors keep theirs.
+    With BENCH_DEBUG set, internal errors keep theirs. ``interrupted``: what Ctrl-C means for what was done.
     """
 
     @functools.wraps(command)
@@ -55,7 +64,7 @@ def verb(command: Callable[P, None]) -> Callable[P, None]:
         except BenchError as error:
             fail(str(error), error.exit_code)
         except KeyboardInterrupt:
-            fail("interrupted; the same command goes on from here", Exit.INTERRUPTED)
+            fail(interrupted, Exit.INTERRUPTED)
         except BrokenPipeError:
             sys.stderr.close()
             raise typer.Exit(Exit.OK) from None

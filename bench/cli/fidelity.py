@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from bench.cli.common import Json, Out, emit_json, verb
+from bench.cli.common import Json, Out, emit_json, fresh_verb
 
 DATA = Path("..") / "shared" / "data"
 
 
-@verb
+@fresh_verb
 def fidelity(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[PART]...", help="Parts by name or letter; default: all.")

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from bench.cli.common import Json, emit_json, progress, verb
+from bench.cli.common import Json, emit_json, fresh_verb, progress
 
 
-@verb
+@fresh_verb
 def report(
     folders: Annotated[
         list[Path], typer.Argument(metavar="FOLDER...", help="Results, or folders of them (a sweep's --out).")

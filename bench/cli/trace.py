@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bench.cli.common import Json, Params, Programs, Seed, emit_json, page, progress, verb
+from bench.cli.common import Json, Params, Programs, Seed, emit_json, fresh_verb, page, progress
 
 if TYPE_CHECKING:
     from workloads.base import ProgramSet
@@ -33,7 +33,7 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an existing file."
 
 
 @app.command("stats")
-@verb
+@fresh_verb
 def stats(
     source: Source,
     n: Programs = None,
@@ -87,7 +87,7 @@ def _next(source: str, facts: dict[str, Any]) -> str:
 
 
 @app.command("convert")
-@verb
+@fresh_verb
 def convert(
     source: Source,
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write (.gz: compressed).")],
@@ -128,7 +128,7 @@ def convert(
 
 
 @app.command("export", hidden=True)
-@verb
+@fresh_verb
 def export(
     source: Source,
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write (.jsonl or .jsonl.gz).")],
@@ -150,7 +150,7 @@ def export(
 
 
 @app.command("fit")
-@verb
+@fresh_verb
 def fit(
     source: Source,
     output: Annotated[Path, typer.Option("--output", "-o", help="Parameters to write (.toml).")],

@@ -1,6 +1,7 @@
 """``bench calibrate`` from the command line: known step times are recovered, and mistakes are named."""
 
 import json
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -60,6 +61,35 @@ def test_a_run_of_ours_gives_back_its_step_times(tmp_path):
     assert found["fit"]["scale"] == pytest.approx(1.2, rel=0.05)
     assert found["fit"]["extra_ms"] == pytest.approx(1.5, abs=1.0)
     assert {e["metric"]: e["n"] for e in found["calibrated"]} == {"TTFT": 20, "TPOT": 20, "E2E": 20}
+
+
+def test_a_fit_that_does_harm_is_warned_of(recording, monkeypatch):
+    """One whose held-out errors, with and without it, have changed places."""
+    from bench.calibration import calibrate as module
+
+    def swapped(*arguments):
+        found = real(*arguments)
+        return replace(found, raw=found.held, held=found.raw)
+
+    real = module.calibrate
+    told = "warning: on the held-out rows the fit is worse than none"
+    assert told not in invoke("calibrate", recording, *MODEL).stderr
+    monkeypatch.setattr(module, "calibrate", swapped)
+    for words in ((), ("--json",)):
+        done = invoke("calibrate", recording, *MODEL, *words)
+        assert (done.exit_code, told in done.stderr) == (0, True), done.output
+    assert json.loads(done.stdout)["worse_than_no_fit"] == ["TTFT", "TPOT", "E2E"]
+
+
+def test_ctrl_c_says_that_nothing_is_kept(recording, monkeypatch):
+    from bench.calibration import calibrate as module
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "calibrate", interrupted)
+    done = invoke("calibrate", recording, *MODEL)
+    assert (done.exit_code, done.stderr) == (130, "interrupted; the same command starts over\n")
 
 
 def test_dry_run_fits_nothing(recording):

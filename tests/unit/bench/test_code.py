@@ -5,6 +5,7 @@ def test_what_decides_is_there_and_changes_the_hash(monkeypatch, tmp_path):
     names = {path.relative_to(code._ROOT).as_posix() for path in code._files()}
     assert {"vocabulary.py", "systems/engines/sim.py", "workloads/mcts.toml", "bench/metrics.py"} <= names
     assert "systems/latency/tables/llama-3.1-8b_a100.json" in names
+    assert {"systems/engines/slots.pxd", "bench/drivers/virtual.pxd"} <= names
     assert "systems/latency/validations.json" not in names
     for name in code._DECIDING:
         assert (code._ROOT / name).exists(), name

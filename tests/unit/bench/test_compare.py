@@ -262,7 +262,7 @@ def test_unfinished_cells_are_listed(folders):
 
 
 def test_nothing_finished_is_missing(tmp_path):
-    with pytest.raises(MissingError, match="no folder"):
+    with pytest.raises(UsageError, match="no folder"):
         choose(tmp_path / "none", Choice(), "BASE")
     with pytest.raises(MissingError, match="no finished result"):
         choose(tmp_path, Choice(), "BASE")
@@ -350,5 +350,8 @@ def test_the_same_folder_twice_and_none_at_all(folders, tmp_path):
     base, _ = folders
     got = invoke(base, base)
     assert (got.exit_code, "--base-system" in got.output) == (2, True)
-    assert invoke(base, tmp_path / "nothing").exit_code == 6
+    (tmp_path / "empty").mkdir()
+    assert invoke(base, tmp_path / "empty").exit_code == 6
+    missing = invoke(base, tmp_path / "nothing")
+    assert (missing.exit_code, "is no folder" in missing.output) == (2, True)
     assert invoke(base).exit_code == 2

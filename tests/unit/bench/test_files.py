@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bench.errors import MissingError
-from bench.files import WRITER, explain, locked, plain, ready, write_json
+from bench.files import WRITER, explain, locked, plain, ready, write_atomic, write_json
 
 
 def test_json_is_strict_and_atomic(tmp_path):
@@ -20,6 +20,20 @@ def test_json_is_strict_and_atomic(tmp_path):
     assert json.loads(path.read_text()) == {"x": None, "y": 2.5, "z": [1, 2], "3": None}
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
     assert plain({"p": tmp_path}) == {"p": str(tmp_path)}
+
+
+@pytest.mark.parametrize("content", ["text", b"bytes"])
+def test_a_full_disk_leaves_the_old_file_and_no_part(tmp_path, monkeypatch, content):
+    path = tmp_path / "a"
+    write_atomic(path, "old")
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomic(path, content)
+    assert ([p.name for p in tmp_path.iterdir()], path.read_text()) == (["a"], "old")
 
 
 def test_a_folder_below_a_file_is_refused(tmp_path):

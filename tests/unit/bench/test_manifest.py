@@ -1,5 +1,9 @@
 import subprocess
+import sys
 
+import pytest
+
+from bench import native
 from bench.manifest import command_line, git_state, hardware, manifest, redact, versions
 
 
@@ -35,3 +39,10 @@ def test_manifest_names_versions_and_hardware():
     assert got["programs"] == {"read": 3}
     assert {"python", "numpy"} <= set(versions())
     assert hardware()["cores"] >= 1
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_manifest_says_whether_the_simulator_was_compiled(monkeypatch, compiled):
+    others = [finder for finder in sys.meta_path if not isinstance(finder, native._Finder)]
+    monkeypatch.setattr(sys, "meta_path", [*([native._Finder({})] if compiled else []), *others])
+    assert manifest({}, {}, "")["compiled"] is compiled

@@ -1,5 +1,6 @@
 """A recording under known step times gives these back; errors are of rows the fit has not seen."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,14 @@ def test_the_held_out_part_has_no_say():
 def test_twice_the_same():
     one, other = (calibrate(as_subject(served(1.1, 0.5, n=20)), 0.5) for _ in range(2))
     assert one.as_json() == other.as_json()
+
+
+def test_where_the_fit_does_harm_is_told():
+    found = calibrate(as_subject(served(1.2, 1.5, n=20)), 0.5)
+    assert found.worse == []
+    turned = replace(found, held=[*found.raw[:2], found.held[2]], raw=[*found.held[:2], found.raw[2]])
+    assert turned.as_json()["worse_than_no_fit"] == ["TTFT", "TPOT"]
+    assert turned.worse[0] == (found.raw[0], found.held[0])
 
 
 def test_a_calibration_says_what_it_is_of_and_can_be_used(tmp_path):
