@@ -13,9 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench.drivers.audit import Audit, LoopWatch
-from bench.drivers.completions import CallFailed, Client, Request, Response
+from bench.drivers.calls import CallFailed, Client, Request, Response
+from bench.drivers.delivered import Delivered
 from bench.drivers.effects import LONGEST, ProgramError
 from bench.drivers.live_records import Leg, LiveCall, LiveProgram, LiveRun, Trail
+from bench.drivers.loop import sleep_until
 from bench.drivers.token_ids import Texts, TokenIds
 from workloads.base import ProgramSpec
 from workloads.session import (
@@ -125,14 +127,22 @@ class LiveDriver:
             await _all([self._program(s, t) for s, t in zip(specs, times, strict=True)])
         took = self.now()
         lags = [call.t_send - call.t_sched for call in self.calls]
-        audit = Audit.of(lags, watch.lags, (time.process_time() - cpu) / took, self.most_open)
+        delivered = Delivered.of(*self._arrivals())
+        audit = Audit.of(lags, watch.lags, (time.process_time() - cpu) / took, self.most_open, delivered)
         self.programs.sort(key=lambda row: row.program)
         return LiveRun(self.name, wall, took, self.programs, self.calls, audit, self.origin)
+
+    def _arrivals(self) -> tuple[list[float], list[float]]:
+        """When each program's first call was due, and when it was sent; in order of sending."""
+        first: dict[int, LiveCall] = {}
+        for call in sorted(self.calls, key=lambda call: call.t_send):
+            first.setdefault(call.program, call)
+        return [call.t_sched for call in first.values()], [call.t_send for call in first.values()]
 
     # -- programs ----------------------------------------------------------------------
 
     async def _program(self, spec: ProgramSpec, scheduled: float) -> None:
-        await asyncio.sleep(max(0.0, scheduled - self.now()))
+        await sleep_until(self.origin + scheduled)
         running, began, before = _Running(spec, scheduled, self.ids), self.now(), len(self.calls)
         root = self._start(running, spec.launch(), None)
         try:
@@ -270,8 +280,11 @@ class LiveDriver:
             raise
         running.texts.replied(effect.output_id, answer.tokens)
         sent, first, last = (at - self.origin for at in (answer.t_send, answer.t_first, answer.t_last))
+        chunks = tuple((at - self.origin, n) for at, n in answer.chunks)
         self.calls.append(
-            LiveCall(*asked, sent, first, last, len(prompt), answer.tokens, parents=effect.parents)
+            LiveCall(
+                *asked, sent, first, last, len(prompt), answer.tokens, parents=effect.parents, chunks=chunks
+            )
         )
         return name
 

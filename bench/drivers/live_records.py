@@ -39,7 +39,8 @@ class LiveCall:
     when the program asked, ``t_ready``); ``t_first``, ``t_last``: first and last bytes of the reply.
     ``outcome``: finished, or cut (a timeout, a cancelled task, a client that left): then ``t_send`` is when
     it was handed to the client, ``t_first`` NaN, ``t_last`` when it was given up, and there are no tokens.
-    ``parents``: as in ``vocabulary.Call``."""
+    ``parents``: as in ``vocabulary.Call``. ``chunks``: (received, tokens) of each chunk with tokens, of
+    a client that streams: then ``t_first`` and ``t_last`` are the first one's and the last one's."""
 
     program: int
     thread: str
@@ -54,6 +55,7 @@ class LiveCall:
     tokens: tuple[int, ...]
     outcome: str = "finished"
     parents: tuple[tuple[str, int], ...] = ()
+    chunks: tuple[tuple[float, int], ...] = ()
 
     @property
     def answered(self) -> bool:
