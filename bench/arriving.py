@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -132,3 +134,16 @@ def _times(config: RunConfig, programs: ProgramSet, rate: float | None) -> list[
             f"--rate {rate:g}: {len(specs)} programs take about {len(specs) / rate:.3g} s to arrive, more "
             f"than a run can last ({error}); give a higher --rate or a lower --n"
         ) from None
+
+
+def program_hash(programs: ProgramSet, times: Sequence[float] | None) -> str:
+    """Of every program's identity and arrival (s): 64 hex digits, the same in every process.
+
+    What an overflow rule left out or cut, and at which length, is part of it.
+    """
+    changed = json.dumps([dict(programs.skipped), dict(programs.repaired)], sort_keys=True)
+    digest = hashlib.sha256(f"{programs.digest} {changed}\n".encode())
+    for i, spec in enumerate(programs.programs):
+        when = "" if times is None else repr(times[i])
+        digest.update(f"{spec.index} {spec.kind} {spec.key} {when}\n".encode())
+    return digest.hexdigest()

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from bench.arriving import CONTEXT, arriving, enough, explained, load_programs, rate_of
+from bench.arriving import CONTEXT, arriving, enough, explained, load_programs, program_hash, rate_of
 from bench.background import in_background
 from bench.code import code_digest
 from bench.config import RunConfig
@@ -152,12 +152,7 @@ class Planned:
 
         What an overflow rule left out or cut, and at which length, is part of it.
         """
-        changed = json.dumps([dict(self.programs.skipped), dict(self.programs.repaired)], sort_keys=True)
-        digest = hashlib.sha256(f"{self.programs.digest} {changed}\n".encode())
-        for i, spec in enumerate(self.programs.programs):
-            when = "" if self.times is None else repr(self.times[i])
-            digest.update(f"{spec.index} {spec.kind} {spec.key} {when}\n".encode())
-        return digest.hexdigest()
+        return program_hash(self.programs, self.times)
 
     def _arrivals(self) -> dict[str, Any]:
         if self.times is None:

@@ -6,20 +6,19 @@ configuration), and the hash they must have then.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from bench.arriving import CONTEXT, arriving, program_hash
 from bench.config import RunConfig
 from bench.drivers.calls import CallFailed
 from bench.drivers.effects import ProgramError
 from bench.drivers.live_records import Leg, LiveCall, LiveProgram
 from bench.errors import InvalidRun, MissingError, UsageError
-from bench.plan import CONTEXT, arriving
-from workloads.base import ProgramSet, ProgramSpec
+from workloads.base import ProgramSpec
 
 PROGRAM, OVER, FAILED, ALIVE, READY, WEB = "program", "over", "failed", "alive", "ready", "web"
 """Kinds of what is told (the key "t" of a line): a program's rows; a worker is done; why it is not;
@@ -33,7 +32,8 @@ ERRORS = {kind.__name__: kind for kind in (CallFailed, ProgramError, InvalidRun,
 class Recipe:
     """How the programs of a run are made: its configuration, the longest call (tokens), and their hash.
 
-    ``program_hash``: ``program_hash`` of them and their arrival times, which is ``Plan.program_hash``.
+    ``program_hash``: ``bench.arriving.program_hash`` of them and their times, which is ``Plan.program_hash``;
+    ``room`` is ``bench.plan.longest(plan.engine)``.
     """
 
     config: RunConfig
@@ -55,16 +55,6 @@ class Recipe:
                 f"and the run has {self.program_hash[:16]}; its code or its trace is not the same"
             )
         return made.programs
-
-
-def program_hash(programs: ProgramSet, times: Sequence[float] | None) -> str:
-    """Of every program's identity and arrival (s), and of what an overflow rule did: 64 hex digits."""
-    changed = json.dumps([dict(programs.skipped), dict(programs.repaired)], sort_keys=True)
-    digest = hashlib.sha256(f"{programs.digest} {changed}\n".encode())
-    for i, spec in enumerate(programs.programs):
-        when = "" if times is None else repr(times[i])
-        digest.update(f"{spec.index} {spec.kind} {spec.key} {when}\n".encode())
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True)

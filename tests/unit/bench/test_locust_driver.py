@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from bench.arriving import arriving, program_hash
 from bench.config import RunConfig
 from bench.drivers.calls import CallFailed, Request
 from bench.drivers.completions import Completions
@@ -20,12 +21,12 @@ from bench.drivers.live import drive_live
 from bench.drivers.live_records import Leg, LiveCall, LiveProgram
 from bench.drivers.locust import run as locust_run
 from bench.drivers.locust.greenlets import GreenletDriver
-from bench.drivers.locust.job import Job, Recipe, call_of, plain, program_hash, program_of
+from bench.drivers.locust.job import Job, Recipe, call_of, plain, program_of
 from bench.drivers.locust.run import Processes, drive_locust, most_open
 from bench.drivers.locust.stream import FreshClients, Streams
 from bench.drivers.token_ids import TokenIds
 from bench.errors import InvalidRun, MissingError, UsageError
-from bench.plan import arriving, plan
+from bench.plan import plan
 from workloads.base import ProgramSpec
 from workloads.session import TimedOut
 
