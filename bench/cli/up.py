@@ -47,7 +47,7 @@ def up(
     ] = None,
     image: Annotated[str, Option(help="Of containers; default: the engine's own.")] = "",
     pull: Annotated[bool, Option("--pull", help="Fetch the image first.")] = False,
-    network: Annotated[str, Option(help="Of containers: bridge or host.")] = "bridge",
+    network: Annotated[str, Option(help="Of containers: auto, bridge or host.")] = "auto",
     shm: Annotated[str, Option(help="/dev/shm of a container.")] = "8g",
     control: Annotated[bool, Option("--control", help="A control socket each (docs/vllm.md).")] = False,
     flag: Annotated[
@@ -116,7 +116,7 @@ def _up(asked: Asked, spec: SystemSpec, name: str, folder: Path, limit_s: float)
     from systems.capabilities import MissingCapability
     from systems.provision.build import engines
     from systems.provision.fleet import Fleet
-    from systems.provision.state import States, standing
+    from systems.provision.state import States, end, standing
 
     states = States(folder)
     about = {"engine": asked.engine, "model": asked.model, "system": spec.name, "replicas": asked.replicas}
@@ -127,22 +127,24 @@ def _up(asked: Asked, spec: SystemSpec, name: str, folder: Path, limit_s: float)
         states.write(record)
 
     try:
-        fleet = Fleet(
-            engines(asked, spec, folder / name, record.id), lambda line: typer.echo(line, err=True),
-            limit_s=limit_s, begun=remember,
-        )  # fmt: skip
         with _terminated_as_interrupted():
-            fleet.start()
-    except MissingCapability as error:
+            found = engines(asked, spec, folder / name, record.id)
+            Fleet(found, _say, limit_s=limit_s, begun=remember).start()
+            record.ready = True
+            record.about["facts"] = [engine.facts() for engine in found]
+            states.write(record)
+    except BaseException as error:
+        if record.engines:
+            end(record, _say)  # the fleet has stopped them, unless Ctrl-C came after it had started
         states.forget(record)
-        raise MissingError(str(error)) from None
-    except BaseException:
-        states.forget(record)
+        if isinstance(error, MissingCapability):
+            raise MissingError(str(error)) from None
         raise
-    record.ready = True
-    record.about["facts"] = [engine.facts() for engine in fleet.engines]
-    states.write(record)
     return record
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)
 
 
 def _claimed(states: States, name: str, how: str, about: dict[str, Any]) -> Record:
@@ -155,7 +157,7 @@ def _claimed(states: States, name: str, how: str, about: dict[str, Any]) -> Reco
         where = ", ".join(one.url for one in old.standing) or "it is just starting"
         raise UsageError(f"a fleet {name} is up already ({where}): `bench down {name}`, or another --name")
     if old is not None:
-        end(old, lambda line: typer.echo(line, err=True))
+        end(old, _say)
         states.forget(old)
     try:
         return states.claim(name, how, about)

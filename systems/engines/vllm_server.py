@@ -29,6 +29,7 @@ USER = "a vLLM server"
 
 WORKER = "VLLM::Worker"
 """How vLLM names the process in which the model runs."""
+IMAGE = "BENCH_VLLM_IMAGE"
 HOST = "systems.vllm_host.scheduler"
 TOLD = ("--enable-per-request-metrics", "--enable-prompt-tokens-details", "--enable-request-id-headers")
 """What makes a server tell more about a call; each is given to versions that have it."""
@@ -96,8 +97,8 @@ class ServerOptions:
 
     @property
     def image(self) -> str:
-        """What vLLM's makers publish."""
-        return "vllm/vllm-openai:latest"
+        """What BENCH_VLLM_IMAGE names, else what vLLM's makers publish (for GPUs)."""
+        return os.environ.get(IMAGE, "vllm/vllm-openai:latest")
 
     @property
     def mounted(self) -> bool:

@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any, Self
@@ -24,7 +24,7 @@ OWNER = "agent-serving-bench.owner"
 """Label: the process that started the container (systems.provision.owner), "" if it outlives that."""
 FLEET = "agent-serving-bench.fleet"
 """Label: the fleet of ``bench up`` it belongs to, "" if none."""
-NETWORKS = ("bridge", "host")
+NETWORKS = ("auto", "bridge", "host")
 INSIDE = 8000
 """Port in a container with a network of its own."""
 STOP_S = 15
@@ -45,14 +45,15 @@ class ContainerOptions:
     """``image``: "" is what the server's makers publish. ``gpus``: "", "all", or ids like "0,1".
 
     ``shm``: of /dev/shm (PyTorch's workers need it). ``network``: bridge publishes the port on 127.0.0.1
-    only; host shares the machine's network. ``port`` 0: a free one. ``pull``: fetch the image first.
-    ``fleet``: of ``bench up``; such a container outlives who starts it. ``user``: uid:gid; "": the image's.
+    only; host shares the machine's network; auto is bridge, or host where the engine has no bridge.
+    ``port`` 0: a free one. ``pull``: fetch the image first. ``fleet``: of ``bench up``; such a container
+    outlives who starts it. ``user``: uid:gid; "": the image's.
     """
 
     image: str = ""
     gpus: str = ""
     shm: str = "8g"
-    network: str = "bridge"
+    network: str = "auto"
     port: int = 0
     pull: bool = False
     fleet: str = ""
@@ -76,7 +77,7 @@ class ContainerServer:
         client: Any = None,
     ) -> None:  # fmt: skip
         self.recipe = recipe
-        self.container = container or ContainerOptions()
+        self.container = container or ContainerOptions(gpus="all" if recipe.gpu else "")
         self.folder = folder
         self.name = name or folder.name
         self.url = ""
@@ -111,6 +112,8 @@ class ContainerServer:
     def begin(self) -> None:
         """Start the container. Old logs are removed."""
         self._client = self._client or connect()
+        if self.container.network == "auto":
+            self.container = replace(self.container, network=_network(self._client))
         if self.container.port:
             refuse_taken(self.container.port)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -343,6 +346,12 @@ def _refusal(text: str, image: str) -> str:
     if "executable file not found" in low:
         return f"image {image} has no python3: it is none of a vLLM or SGLang server"
     return f"the Docker engine refuses image {image}: {text}"
+
+
+def _network(client: Any) -> str:
+    with _explained("of any"):
+        there = [one.name for one in client.networks.list(names=["bridge"])]  # of names that have it in them
+    return "bridge" if "bridge" in there else "host"
 
 
 def _gpus(words: str) -> Any:

@@ -238,12 +238,16 @@ def group(leader: int) -> Iterator[tuple[int, str]]:
                 yield int(entry.name), _title(entry)
 
 
-def end_group(leader: int, process: subprocess.Popen[bytes] | None = None) -> None:
-    """Ask the leader of a process group to end, then make all of it; ``process`` where it is our child."""
+def end_group(leader: int, process: subprocess.Popen[bytes] | None = None, *, asked: bool = False) -> None:
+    """Ask the leader of a process group to end, then make all of it; ``process`` where it is our child.
+
+    ``asked``: it has been; a second SIGTERM would keep vLLM from ending in order.
+    """
     try:
         if not _ended(leader, process):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(leader, signal.SIGTERM)
+            if not asked:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(leader, signal.SIGTERM)
             wait_until(lambda: _ended(leader, process), STOP_S)
         if _ended(leader, process):
             await_end(leader, STOP_S / 3)  # its children end by themselves

@@ -43,7 +43,7 @@ class Recipe(Protocol):
 
     ``kind``: vllm or sglang. ``image``: what its makers publish. ``mounted``: our scheduler class is in
     it, so it writes calls.jsonl and steps.jsonl. ``controlled``: it makes a control socket.
-    ``name``: what requests name as ``model``.
+    ``gpu``: it needs one. ``name``: what requests name as ``model``.
     """
 
     @property
@@ -58,6 +58,8 @@ class Recipe(Protocol):
     def mounted(self) -> bool: ...  # noqa: D102
     @property
     def controlled(self) -> bool: ...  # noqa: D102
+    @property
+    def gpu(self) -> bool: ...  # noqa: D102
     @property
     def hf_cache(self) -> Path | None: ...  # noqa: D102
 

@@ -20,6 +20,7 @@ from systems.provision.process import ServerProcess
 from systems.provision.recipe import Place, asked
 from vocabulary import BLOCK, EngineView
 
+IMAGE = "BENCH_SGLANG_IMAGE"
 PYTHON = "BENCH_SGLANG_PYTHON"
 """Environment variable that names the Python of the SGLang environment."""
 POLICIES = ("fcfs", "lpm", "random", "dfs-weight", "lof", "priority")
@@ -70,13 +71,18 @@ class SglangOptions:
 
     @property
     def image(self) -> str:
-        """What SGLang's makers publish."""
-        return "lmsysorg/sglang:latest"
+        """What BENCH_SGLANG_IMAGE names, else what SGLang's makers publish."""
+        return os.environ.get(IMAGE, "lmsysorg/sglang:latest")
 
     @property
     def mounted(self) -> bool:
         """Our scheduler class is not in it."""
         return False
+
+    @property
+    def gpu(self) -> bool:
+        """It needs one."""
+        return True
 
     @property
     def controlled(self) -> bool:

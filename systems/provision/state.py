@@ -146,7 +146,7 @@ def end(record: Record, say: Callable[[str], None]) -> int:
                 os.kill(_pid(one), signal.SIGTERM)
     for one in reversed(ours):
         if alive(one.owner):
-            process.end_group(_pid(one))
+            process.end_group(_pid(one), asked=True)
         _end_strays(one)
         say(f"{one.name} at {one.url} is down")
     return ended + len(ours)

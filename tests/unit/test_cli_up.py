@@ -166,7 +166,7 @@ def test_ports_in_a_row_and_one_that_is_taken(tmp_path, bench, model):
         (["up", "--engine", "sglang", "--model", "a/b"], 6, "BENCH_SGLANG_PYTHON"),
         (["up", "--engine", "sglang", "--model", "a/b", "--system", "mlfq"], 2, "SGLang schedules by itself"),
         (["up", "--how", "docker"], 6, "Docker engine at unix:///nowhere/docker.sock: nobody answers"),
-        (["up", "--how", "docker", "--network", "x"], 2, "network must be one of bridge, host"),
+        (["up", "--how", "docker", "--network", "x"], 2, "network must be one of auto, bridge, host"),
         (["down", "x", "--all"], 2, "give x or --all, not both"),
         (["down", "../x"], 2, "a fleet's name has letters"),
     ],

@@ -1,5 +1,7 @@
 """What is asked of the Docker SDK, and what its refusals become; tests/live/test_docker.py has a real one."""
 
+from types import SimpleNamespace
+
 import docker as sdk
 import pytest
 
@@ -43,12 +45,15 @@ class Client:
     """Remembers what it is asked to create."""
 
     def __init__(self, container):
-        self.containers = self.images = self
-        self.container, self.asked, self.pulled = container, None, []
+        self.containers = self.images = self.networks = self
+        self.container, self.asked, self.pulled, self.there = container, None, [], ["bridge"]
 
     def create(self, image, **settings):
         self.asked = {"image": image, **settings}
         return self.container
+
+    def list(self, names):
+        return [SimpleNamespace(name=name) for name in self.there]
 
     def pull(self, image):
         self.pulled.append(image)
@@ -112,6 +117,18 @@ def test_all_gpus_a_network_of_the_host_a_local_model_and_a_fleet(tmp_path):
     assert (asked["name"], asked["user"]) == ("bench-a.1-e0", "7:7")
 
 
+def test_the_network_and_the_gpus_that_nobody_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("BENCH_VLLM_IMAGE", "mine:2")
+    client = Client(Container())
+    client.there = ["my-bridge"]
+    server = ContainerServer(GPU, tmp_path / "e0", client=client)
+    server.begin()
+    assert (client.asked["network_mode"], client.asked["image"]) == ("host", "mine:2")
+    assert client.asked["device_requests"][0]["Count"] == -1
+    assert server.facts()["network"] == "host"
+    assert ContainerServer(ServerOptions("x/y"), tmp_path).container.gpus == ""
+
+
 def test_sglang_has_nothing_of_ours_to_log(tmp_path):
     server, asked = begun(SglangOptions("org/model"), ContainerOptions(), tmp_path)
     assert asked["image"] == "lmsysorg/sglang:latest"
@@ -158,5 +175,5 @@ def test_gpus_are_dealt_out():
     for gpus, replicas, each in (("all", 2, 1), ("0,1", 3, 1), ("0,1", 2, 2)):
         with pytest.raises(ValueError, match="replicas of"):
             split_gpus(gpus, replicas, each)
-    with pytest.raises(ValueError, match="network must be one of bridge, host"):
+    with pytest.raises(ValueError, match="network must be one of auto, bridge, host"):
         ContainerOptions(network="none")
