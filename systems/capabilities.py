@@ -89,6 +89,7 @@ _NO_ORACLE = "needs to know how long replies will be, which a live server does n
 _NO_GATEWAY = "gates act in our gateway: a live one, which virtual time does not have yet"
 _NOT_THE_GATEWAY = "gates act in our gateway, whose place a third-party front takes"
 _NO_FRONT = "a third-party router is a process of its own, which virtual time cannot have"
+_TEXT_ONLY = "it refuses prompts of token ids, which live runs send"
 _OWN_TABLE = "a third-party front has no process table, and sends a program to several engines"
 
 
@@ -200,6 +201,8 @@ def _front(spec: SystemSpec, engine: str) -> list[Capability]:
                 )
             ]
         return [Capability("front", spec.front, FALLBACK, _NO_FRONT, _as_text(stand_in))]
+    if not front.token_ids:
+        return [Capability("front", spec.front, IMPOSSIBLE, _TEXT_ONLY)]
     if spec.scheduler == "fcfs":
         return [Capability("front", spec.front)]
     if not front.keeps_body:

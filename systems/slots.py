@@ -34,13 +34,13 @@ _METHODS = {
     "scheduler": ("arrive", "expire", "due", "finish", "abort"),
     "router": ("route",),
     "gate": ("request", "finish", "abort", "end", "next_tick", "tick"),
-    "front": ("command", "headers", "body", "counterpart"),
+    "front": ("command", "headers", "end", "counterpart"),
 }
 _MEMBERS = {
     "scheduler": ("name", "unit", "clairvoyant", "tracks_wait", "start", "stop", "next_due", "end"),
     "router": ("name",),
     "gate": ("name", *_METHODS["gate"]),
-    "front": ("name", "requirement", "keeps_body", "pins", "health", "start_s", *_METHODS["front"]),
+    "front": ("name", "requirement", "health", "token_ids", "keeps_body", "pins", *_METHODS["front"]),
 }
 _SKIPPED: dict[str, str] = {}
 """Files that could not be loaded and why, by their place."""

@@ -18,8 +18,8 @@ def ls(
     what: Annotated[
         str | None,
         typer.Argument(
-            help="systems, capabilities, workloads, schedulers, routers, gates, fronts, engines, models, gpus, "
-            "formats, experiments or results; default: all of them."
+            help="systems, capabilities, workloads, schedulers, routers, gates, fronts, engines, models, "
+            "gpus, formats, experiments or results; default: all of them."
         ),
     ] = None,
     out: Out = Path("results"),

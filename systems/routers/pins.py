@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 
 from vocabulary import Call, EngineView
@@ -49,6 +49,10 @@ class Pins:
         if len(self._engines) > self._most:
             self._engines.popitem(last=False)
         return engine
+
+    def by_engine(self) -> Counter[int]:
+        """How many programs each engine has."""
+        return Counter(self._engines.values())
 
     def end(self, program: int) -> None:
         """The program is over."""

@@ -13,15 +13,16 @@ from systems.routers.hashing import hashed
 from systems.routers.pins import Pins, alive, least_used
 from vocabulary import Call, EngineView
 
-WAYS = ("hash", "sticky", "footprint")
+WAYS = ("hash", "sticky", "footprint", "programs")
 
 
 class SessionPinned:
     """``by``: how a program gets its engine.
 
     "hash": by its number. "sticky" (default): the engine with the fewest calls.
-    "footprint": the one with the fewest KV blocks in use or cached. The lowest
-    id among equals.
+    "footprint": the one with the fewest KV blocks in use or cached. "programs": the
+    one with the fewest programs that are not over, as vLLM's router (sticky_least_loaded)
+    does it. The lowest id among equals.
     """
 
     name = "session-pinned"
@@ -49,6 +50,9 @@ class SessionPinned:
     def _first(self, engines: Sequence[EngineView]) -> int:
         if self.by == "sticky":
             return least_used(engines)
+        if self.by == "programs":
+            pinned = self._pins.by_engine()
+            return min((pinned[view.id], view.id) for view in engines)[1]
         return min((view.kv_used + view.kv_cached, view.calls, view.id) for view in engines)[2]
 
 

@@ -9,6 +9,8 @@ import random
 import pytest
 
 from systems.catalog import (
+    CatalogError,
+    build_front,
     build_router,
     build_scheduler,
     build_table,
@@ -374,4 +376,9 @@ def test_every_catalog_file_builds(name):
     assert spec.description
     assert spec.source
     build_scheduler(spec, build_table(spec))
-    build_router(spec)
+    front = build_front(spec)
+    if front is None or front.counterpart() is not None:
+        build_router(spec)
+    else:
+        with pytest.raises(CatalogError, match=f"system {name}: its front {front.name} routes as no router"):
+            build_router(spec)

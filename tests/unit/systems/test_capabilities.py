@@ -17,7 +17,15 @@ from systems.capabilities import (
     status,
     summary,
 )
-from systems.catalog import load_system, router_names, scheduler_names, system_names
+from systems.catalog import (
+    build_front,
+    front_names,
+    gate_names,
+    load_system,
+    router_names,
+    scheduler_names,
+    system_names,
+)
 from vocabulary import INF, EngineConfig
 
 PAGE = Path(__file__).parents[3] / "docs" / "systems.md"
@@ -29,8 +37,12 @@ def system(name="vllm-opt", **options):
     return load_system(name, knobs={f"engine.{option}": value for option, value in options.items()})
 
 
+OURS = [name for name in system_names() if load_system(name).front == "gateway"]
+THIRD_PARTY = sorted(set(system_names()) - set(OURS))
+
+
 @pytest.mark.parametrize("engine", ["sim", "reference"])
-@pytest.mark.parametrize("name", system_names())
+@pytest.mark.parametrize("name", OURS)
 def test_our_engines_do_everything_but_gates_and_retention(name, engine):
     spec = load_system(name)
     if name in UNMADE:
@@ -130,11 +142,67 @@ def test_engine_options(preemption, used, batched, free, host_gb):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", sorted(set(system_names()) - set(UNMADE)))
+@pytest.mark.parametrize("name", sorted(set(OURS) - set(UNMADE)))
 def test_an_engine_can_be_configured_so(name):
     options = dict(engine_options(load_system(name), "sim"))
     fields = ("chunked_prefill", "schedule_every", "preemption", "host_tier")
     assert EngineConfig(kv_blocks=100, **{field: options[field] for field in fields})
+
+
+# Gates and third-party fronts
+
+
+def test_a_gate_acts_in_our_gateway_only():
+    spec = load_system("atlas", gate="program-cap", knobs={"gate.programs": 4})
+    assert [str(one).partition(" (")[0] for one in check(spec, "vllm")] == ["preemption swap -> recompute"]
+    for engine in ENGINES[:3]:
+        with pytest.raises(MissingCapability, match=r"gate program-cap: .*\(engines that can: vllm\)"):
+            check(spec, engine)
+    with pytest.raises(
+        MissingCapability, match=r"gate program-cap: .* whose place a third-party front takes"
+    ):
+        check(load_system("vllm-router-hash", gate="program-cap"), "vllm")
+
+
+@pytest.mark.parametrize("name", THIRD_PARTY)
+def test_a_third_party_front_is_exact_on_a_live_engine_or_refused(name):
+    spec = load_system(name)
+    front = build_front(spec)
+    if front.token_ids:
+        assert check(spec, "vllm") == []
+    else:
+        with pytest.raises(MissingCapability, match=f"front {spec.front}: it refuses prompts of token ids"):
+            check(spec, "vllm")
+    for engine in ("sim", "reference", "vllm-virtual"):
+        if front.counterpart() is None:
+            with pytest.raises(MissingCapability, match="and no router of ours does the same"):
+                check(spec, engine)
+        else:
+            (fallback,) = check(spec, engine)
+            assert (fallback.option, fallback.wanted) == ("front", spec.front)
+            assert fallback.used.split()[0] == spec.router
+
+
+@pytest.mark.parametrize(
+    ("knobs", "found"),
+    [
+        ({"front.policy": "consistent_hash"}, ["preemption swap -> recompute"]),
+        ({"front.policy": "round_robin"},
+         ["process table shared -> one per engine", "preemption swap -> recompute"]),
+    ],
+)  # fmt: skip
+def test_a_scheduler_behind_a_front_without_a_process_table(knobs, found):
+    spec = load_system("plas", front="vllm-router", knobs=knobs)
+    assert [str(fallback).partition(" (")[0] for fallback in check(spec, "vllm")] == found
+    assert load_system("vllm-opt", front="vllm-router", knobs=knobs).scheduler == "fcfs"
+    assert check(load_system("vllm-opt", front="vllm-router", knobs=knobs), "vllm") == []
+
+
+def test_a_front_that_drops_what_schedulers_go_by(monkeypatch):
+    monkeypatch.setattr("systems.fronts.sglang_router.SglangRouter.token_ids", True)
+    assert check(load_system("sglang-router-manual"), "vllm") == []
+    with pytest.raises(MissingCapability, match="front sglang-router: it drops what scheduler plas goes by"):
+        check(load_system("plas", front="sglang-router"), "vllm")
 
 
 # docs/systems.md
@@ -164,13 +232,29 @@ def test_the_page_prints_the_catalog_as_it_is():
         s = load_system(name)
         cache, chunked = (words[s.engine_option(option)] for option in ("prefix_cache", "chunked_prefill"))
         expected.append(
-            [name, s.scheduler, s.router, s.gate, s.retention, cache, chunked, s.engine_option("preemption")]
+            [
+                name,
+                s.scheduler,
+                s.router,
+                s.gate,
+                s.retention,
+                s.front,
+                cache,
+                chunked,
+                s.engine_option("preemption"),
+            ]  # fmt: skip
         )
     assert rows == expected
 
 
 @pytest.mark.parametrize(
-    ("heading", "names"), [("Schedulers", scheduler_names()), ("Routers", router_names())]
+    ("heading", "names"),
+    [
+        ("Schedulers", scheduler_names()),
+        ("Routers", router_names()),
+        ("Gates", gate_names()),
+        ("Fronts", front_names()),
+    ],
 )
 def test_the_page_explains_every_policy(heading, names):
     _, rows = table_under(heading)
@@ -178,12 +262,15 @@ def test_the_page_explains_every_policy(heading, names):
     assert all(cell for row in rows for cell in row)
 
 
-@pytest.mark.parametrize(("heading", "slot"), [("Schedulers", "scheduler"), ("Routers", "router")])
+@pytest.mark.parametrize(
+    ("heading", "slot"),
+    [("Schedulers", "scheduler"), ("Routers", "router"), ("Gates", "gate"), ("Fronts", "front")],
+)
 def test_the_page_names_every_knob(heading, slot):
     _, rows = table_under(heading)
     for name, _, knobs, *_ in rows:
         spec = load_system("vllm-opt", **{slot: name})
-        own = {knob for knob, _ in (spec.scheduler_knobs if slot == "scheduler" else spec.router_knobs)}
+        own = {knob for knob, _ in getattr(spec, f"{slot}_knobs")}
         named = set(re.findall(r"\w+", knobs.replace("those of mlfq", " ".join(LEVELS))))
         assert own <= named, name
 

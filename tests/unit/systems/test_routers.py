@@ -77,7 +77,7 @@ def test_sticky_starts_at_the_least_used_and_stays():
     assert router.route(call(3, 1), views(0, 50, 0), 0.0) == 0
 
 
-@pytest.mark.parametrize("by", ["sticky", "footprint", "hash"])
+@pytest.mark.parametrize("by", ["sticky", "footprint", "hash", "programs"])
 def test_a_dead_engine_loses_its_programs_for_good(by):
     router = SessionPinned(by=by)
     programs = range(40)
@@ -95,6 +95,15 @@ def test_hash_depends_on_the_program_alone_and_spreads():
     router = SessionPinned(by="hash")
     assert all(router.route(call(1, p), views(0, 9, 0), 5.0) == engine for p, engine in routes.items())
     assert all(240 < count < 360 for count in Counter(routes.values()).values())
+
+
+def test_programs_are_counted_until_they_are_over():
+    router = SessionPinned(by="programs")
+    routed = [router.route(call(seq, p), views(9, 0), 0.0) for seq, p in enumerate((1, 2, 3, 1))]
+    assert routed == [0, 1, 0, 0]
+    router.end(1)
+    router.end(3)
+    assert router.route(call(9, 4), views(9, 0), 0.0) == 0
 
 
 def test_footprint_counts_used_and_cached_blocks():
@@ -181,7 +190,7 @@ def test_cache_aware_needs_prompts():
     ("router", "knob", "value", "message"),
     [
         ("random", "salt", -1, "salt must be a whole number of at least 0, got -1"),
-        ("session-pinned", "by", "hsah", "by must be one of hash, sticky, footprint; got 'hsah'"),
+        ("session-pinned", "by", "hsah", "by must be one of hash, sticky, footprint, programs; got 'hsah'"),
         ("autellix", "most_short", "x", "most_short must be a number of tokens"),
         ("cache-aware", "cache_threshold", 1.5, "cache_threshold must be a number, 0 to 1; got 1.5"),
         ("cache-aware", "balance_abs", -1, "balance_abs must be a number, at least 0; got -1"),
