@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection
 
+from systems.gates.open import Open
 from systems.gateway.workers import Workers
 from systems.protocols import Gate, Router
 from vocabulary import INF, Call, Usage
@@ -16,6 +17,7 @@ class Door:
 
     def __init__(self, gate: Gate, router: Router, workers: Workers, now: Callable[[], float]) -> None:
         self._gate = gate
+        self._open = type(gate) is Open  # holds nobody and keeps nothing: it need not be asked
         self._router = router
         self._workers = workers
         self._now = now
@@ -32,6 +34,8 @@ class Door:
         ``held`` is called if it has to wait. Cancelled while it waits, it is aborted at the gate; so it is
         after ``limit_s``, with TimeoutError.
         """
+        if self._open:
+            return None
         if self._gate.request(call, self._workers.views(), self._now()):
             self._arm()
             return None
@@ -59,21 +63,24 @@ class Door:
 
     def finish(self, call: Call, usage: Usage) -> None:
         """A call that went on has its reply."""
-        self._gate.finish(call, usage, self._now())
-        self._tick()
+        if not self._open:
+            self._gate.finish(call, usage, self._now())
+            self._tick()
 
     def abort(self, call: Call, usage: Usage) -> None:
         """A call that went on leaves without one."""
-        self._gate.abort(call, usage, self._now())
-        self._tick()
+        if not self._open:
+            self._gate.abort(call, usage, self._now())
+            self._tick()
 
     def end(self, program: int) -> None:
         """The program is over."""
         end = getattr(self._router, "end", None)
         if end is not None:
             end(program)
-        self._gate.end(program, self._now())
-        self._tick()
+        if not self._open:
+            self._gate.end(program, self._now())
+            self._tick()
 
     def close(self) -> None:
         """No more ticks."""

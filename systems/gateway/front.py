@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import logging
 from collections.abc import Awaitable, Callable
 
 import orjson
@@ -17,6 +18,7 @@ from systems.gateway.observe import Passage
 from systems.gateway.wires import Onward
 from systems.http1 import HttpFailed
 
+_LOG = logging.getLogger("gateway")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -55,8 +57,11 @@ class Front:
             except Refused as refused:
                 self._count_refused(endpoint, refused, arrived, len(raw))
                 return refused.response(endpoint.anthropic)
-            ticket = gateway.books.arrive(ask, caller, arrived)
-            return await gateway.carrier.carry(request, ticket, self._onward(request))
+            try:
+                ticket = gateway.books.arrive(ask, caller, arrived)
+                return await gateway.carrier.carry(request, ticket, self._onward(request))
+            except Exception as error:
+                return broken(request, error)
 
         return call
 
@@ -133,9 +138,34 @@ class Front:
                 self._authorize(request)
                 return await handler(request)
             except Refused as refused:
-                return refused.response(request.path.startswith("/v1/messages"))
+                return refused.response(_anthropic(request))
+            except Exception as error:
+                return broken(request, error)
 
         return guarded
+
+
+def nothing() -> list[web.RouteDef]:
+    """What answers where nothing else does, as the last route."""
+
+    async def missing(request: web.Request) -> web.StreamResponse:
+        text = f"{request.method} {request.path}: there is nothing here"
+        return Refused(404, text).response(_anthropic(request))
+
+    return [web.route("*", "/{rest:.*}", missing)]
+
+
+def broken(request: web.Request, error: Exception) -> web.Response:
+    """A mistake of ours, or of a policy: the trace goes to the log, the client gets a plain error."""
+    if isinstance(error, ConnectionError):
+        raise error  # the client has just left
+    _LOG.error("%s %s", request.method, request.path, exc_info=error)
+    text = f"internal error of the gateway: {type(error).__name__}"
+    return Refused(500, text).response(_anthropic(request))
+
+
+def _anthropic(request: web.Request) -> bool:
+    return request.path.startswith("/v1/messages")
 
 
 def _json(data: dict[str, object]) -> web.Response:

@@ -5,26 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import logging
 import resource
 import signal
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import uvloop
 from aiohttp import web
 
 from systems.gateway import pages, watchers
-from systems.gateway.errors import Refused
-from systems.gateway.front import Front
+from systems.gateway.front import Front, nothing
 from systems.gateway.gateway import Gateway
 from systems.gateway.options import GatewayOptions
 
 DRAIN_S = 5.0
 """How long calls may go on after the gateway was told to end."""
 KEEP_ALIVE_S = 75.0
-_LOG = logging.getLogger("gateway")
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Server:
@@ -50,8 +46,8 @@ class Server:
         """Listen, and begin to watch the engines."""
         options = self.gateway.options
         listening = self._listening or bound(options.host, options.port)
-        app = web.Application(client_max_size=options.max_body, middlewares=[_errors])
-        app.add_routes([*Front(self.gateway).routes(), *pages.routes(self.gateway)])
+        app = web.Application(client_max_size=options.max_body)
+        app.add_routes([*Front(self.gateway).routes(), *pages.routes(self.gateway), *nothing()])
         self._runner = web.AppRunner(
             app, handler_cancellation=True, access_log=None, keepalive_timeout=KEEP_ALIVE_S,
             shutdown_timeout=DRAIN_S,
@@ -127,19 +123,3 @@ def _lift_descriptors() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-@web.middleware
-async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Whatever goes wrong here is said in the shape that clients know, never as a page or a traceback."""
-    anthropic = request.path.startswith("/v1/messages")
-    try:
-        return await handler(request)
-    except web.HTTPException as error:
-        text = f"{request.method} {request.path}: {error.reason.lower()}"
-        return Refused(error.status, text).response(anthropic)
-    except (ConnectionError, TimeoutError):
-        raise
-    except Exception as error:
-        _LOG.exception("%s %s", request.method, request.path)
-        return Refused(500, f"internal error of the gateway: {type(error).__name__}").response(anthropic)

@@ -43,7 +43,7 @@ class Ticket:
 
     @property
     def took(self) -> float:
-        """Seconds from when it was sent to the last bytes of its reply, or to its end."""
+        """Seconds from when it was sent to the last bytes of a whole reply, else until it was given up."""
         passage = self.passage
-        end = passage.t_end if math.isnan(passage.t_last) else passage.t_last
-        return max(0.0, end - passage.t_send)
+        whole = passage.outcome in ("finished", "error") and not math.isnan(passage.t_last)
+        return max(0.0, (passage.t_last if whole else passage.t_end) - passage.t_send)
