@@ -5,10 +5,14 @@ Times are of ``time.monotonic`` in seconds. No HTTP here: importing it costs not
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
+
+Chunk = tuple[float, int]
+"""When it was received (s), and how many tokens it had: an engine may send several at once."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +31,47 @@ class Request:
     logprobs: bool = False
 
 
+class Chunks(Sequence[Chunk]):
+    """The chunks of a reply that had tokens, in 12 bytes each: a run keeps millions of them."""
+
+    __slots__ = ("_counts", "_times")
+
+    def __init__(self, chunks: Iterable[Chunk] = ()) -> None:
+        self._times, self._counts = array("d"), array("i")
+        for time, tokens in chunks:
+            self.add(time, tokens)
+
+    def add(self, time: float, tokens: int) -> None:
+        """One more was received."""
+        self._times.append(time)
+        self._counts.append(tokens)
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return zip(self._times, self._counts, strict=True)
+
+    @overload
+    def __getitem__(self, at: int) -> Chunk: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Chunk]: ...
+
+    def __getitem__(self, at: int | slice) -> Chunk | Sequence[Chunk]:
+        if isinstance(at, slice):
+            return list(zip(self._times[at], self._counts[at], strict=True))
+        return self._times[at], self._counts[at]
+
+
 @dataclass(frozen=True)
 class Response:
     """Token truth is the server's: ``prompt_tokens`` and ``output_tokens`` are its usage; ``logprobs``
     of the chosen tokens (natural logarithm), empty unless asked for.
 
     ``t_first``, ``t_last``: when the first and last chunk with tokens was received; of a client that takes
-    replies whole, the body's first and last bytes. ``chunks``: (received, tokens) of each chunk with tokens,
-    empty where replies come whole. A chunk is not a token: an engine may send several at once.
+    replies whole, the body's first and last bytes. ``chunks`` is empty where replies
+    come whole.
     """
 
     tokens: tuple[int, ...]
@@ -44,7 +81,7 @@ class Response:
     t_first: float
     t_last: float
     logprobs: tuple[float, ...] = ()
-    chunks: tuple[tuple[float, int], ...] = ()
+    chunks: Sequence[Chunk] = ()
     finish_reason: str = ""
 
 
@@ -59,12 +96,12 @@ class Client(Protocol):
         """Raises CallFailed."""
 
 
-def gaps(chunks: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+def gaps(chunks: Sequence[Chunk]) -> list[Chunk]:
     """(seconds since the chunk before, tokens) of each chunk but the first, whose time is TTFT and no gap."""
     return [(at - before, n) for (before, _), (at, n) in pairwise(chunks)]
 
 
-def tpot(chunks: Sequence[tuple[float, int]]) -> float | None:
+def tpot(chunks: Sequence[Chunk]) -> float | None:
     """Seconds per token after the first chunk; None where none came, as in a reply of one token."""
     later = sum(n for _, n in chunks[1:])
     return (chunks[-1][0] - chunks[0][0]) / later if later else None

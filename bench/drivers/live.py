@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench.drivers.audit import Audit, LoopWatch
-from bench.drivers.calls import CallFailed, Client, Request, Response
+from bench.drivers.calls import CallFailed, Chunks, Client, Request, Response
 from bench.drivers.delivered import Delivered
 from bench.drivers.effects import LONGEST, ProgramError
 from bench.drivers.live_records import Leg, LiveCall, LiveProgram, LiveRun, Trail
@@ -280,7 +280,7 @@ class LiveDriver:
             raise
         running.texts.replied(effect.output_id, answer.tokens)
         sent, first, last = (at - self.origin for at in (answer.t_send, answer.t_first, answer.t_last))
-        chunks = tuple((at - self.origin, n) for at, n in answer.chunks)
+        chunks = Chunks((at - self.origin, n) for at, n in answer.chunks)
         self.calls.append(
             LiveCall(
                 *asked, sent, first, last, len(prompt), answer.tokens, parents=effect.parents, chunks=chunks

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from bench.drivers.audit import Audit
+from bench.drivers.calls import Chunk
 
 
 class Leg(NamedTuple):
@@ -39,8 +41,8 @@ class LiveCall:
     when the program asked, ``t_ready``); ``t_first``, ``t_last``: first and last bytes of the reply.
     ``outcome``: finished, or cut (a timeout, a cancelled task, a client that left): then ``t_send`` is when
     it was handed to the client, ``t_first`` NaN, ``t_last`` when it was given up, and there are no tokens.
-    ``parents``: as in ``vocabulary.Call``. ``chunks``: (received, tokens) of each chunk with tokens, of
-    a client that streams: then ``t_first`` and ``t_last`` are the first one's and the last one's."""
+    ``parents``: as in ``vocabulary.Call``. ``chunks``: of a client
+    that streams; then ``t_first`` and ``t_last`` are the first one's and the last one's."""
 
     program: int
     thread: str
@@ -55,7 +57,7 @@ class LiveCall:
     tokens: tuple[int, ...]
     outcome: str = "finished"
     parents: tuple[tuple[str, int], ...] = ()
-    chunks: tuple[tuple[float, int], ...] = ()
+    chunks: Sequence[Chunk] = ()
 
     @property
     def answered(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import orjson
 
-from bench.drivers.calls import CallFailed, Request, Response, one_line, request_body, verify_lengths
+from bench.drivers.calls import CallFailed, Chunks, Request, Response, one_line, request_body, verify_lengths
 from systems.http1 import Connections, HttpFailed
 
 __all__ = ["Reading", "Streaming", "sse_events"]
@@ -92,7 +92,7 @@ class Reading:
             raise self._failed(f"the server answers {status}: {text}")
         self._tokens: list[int] = []
         self._logprobs: list[float] = []
-        self._chunks: list[tuple[float, int]] = []
+        self._chunks = Chunks()
         self._usage: Any = None
         self._reason = ""
         self._ended = False
@@ -121,7 +121,7 @@ class Reading:
                 ids = choice.get("token_ids")
                 if ids:
                     self._tokens.extend(ids)
-                    self._chunks.append((stamp, len(ids)))
+                    self._chunks.add(stamp, len(ids))
                 if self._request.logprobs and choice.get("logprobs"):
                     self._logprobs.extend(choice["logprobs"]["token_logprobs"])
                 self._reason = choice.get("finish_reason") or self._reason
@@ -137,7 +137,7 @@ class Reading:
         """All of it. Raises CallFailed where something is missing, or not as long as asked for."""
         if not self._ended or not self._reason:
             raise self._failed(self._so_far("the stream ends without a finish_reason and [DONE]"))
-        if not self._chunks:
+        if not len(self._chunks):
             raise self._failed(
                 "no token_ids in the stream: the server must know return_token_ids (vLLM does)"
             )
@@ -147,7 +147,7 @@ class Reading:
             raise self._failed(f"no usage in the stream (it has {self._usage!r})") from None
         found = Response(
             tuple(self._tokens), *counted, t_send, self._chunks[0][0], self._chunks[-1][0],
-            tuple(self._logprobs), tuple(self._chunks), self._reason,
+            tuple(self._logprobs), self._chunks, self._reason,
         )  # fmt: skip
         verify_lengths(self._request, found)
         return found

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.drivers.calls import CallFailed, Request, gaps, tpot
+from bench.drivers.calls import CallFailed, Chunks, Request, gaps, tpot
 from bench.drivers.loop import run
 from bench.drivers.stream import Streaming, sse_events
 from tests.golden_server import VOCABULARY, GoldenServer
@@ -80,6 +80,14 @@ def test_a_chunk_is_not_a_token(golden):
     assert reply.tokens == tokens_of(request)
     assert [n for _, n in gaps(reply.chunks)] == [4, 2]
     assert tpot(reply.chunks) == pytest.approx((reply.t_last - reply.t_first) / 6)
+
+
+def test_chunks_are_a_sequence_of_pairs():
+    pairs = [(1.5, 1), (2.25, 3), (3.0, 2)]
+    chunks = Chunks(pairs)
+    assert list(chunks) == pairs == list(chunks[:])
+    assert (len(chunks), chunks[-1], chunks[1:]) == (3, (3.0, 2), pairs[1:])
+    assert not Chunks()
 
 
 def test_the_time_to_the_first_token_is_no_gap_between_tokens(golden):
