@@ -291,7 +291,9 @@ class GreenletDriver:
             raise
         running.texts.replied(effect.output_id, answer.tokens)
         sent, first, last = (at - self.origin for at in (answer.t_send, answer.t_first, answer.t_last))
-        call = LiveCall(*asked, sent, first, last, len(prompt), answer.tokens, parents=effect.parents)
+        chunks = tuple((at - self.origin, n) for at, n in answer.chunks)
+        replied = (sent, first, last, len(prompt), answer.tokens)
+        call = LiveCall(*asked, *replied, parents=effect.parents, chunks=chunks)
         running.calls.append(call)
         self.watcher.called(running.spec.kind, call, last - sent, None)
         return name

@@ -62,8 +62,8 @@ class Job:
     """One run, the same for all its workers; worker i of n has the programs i, i + n, ...
 
     ``vocabulary`` and ``salt`` are those of ``TokenIds``. ``limit_s``: a call may not last longer.
-    ``web``: port of Locust's page on the loopback (0: a free one), None: no page. ``port``: where
-    the master listens for workers.
+    ``web``: port of Locust's page on the loopback, None: no page. ``host``, ``port``: where the
+    master listens for workers, if there are several.
     """
 
     recipe: Recipe
@@ -77,8 +77,8 @@ class Job:
     workers: int
     web: int | None
     limit_s: float
-    host: str = "127.0.0.1"
-    port: int = 0
+    host: str
+    port: int
 
     def as_json(self) -> str:
         """One line; ``parse`` reads it."""

@@ -22,7 +22,9 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from bench.drivers.audit import Audit
+from bench.drivers.calls import CallFailed
 from bench.drivers.delivered import Delivered
+from bench.drivers.effects import ProgramError
 from bench.drivers.live_records import LiveCall, LiveProgram, LiveRun
 from bench.drivers.locust.job import (
     ALIVE,
@@ -37,7 +39,7 @@ from bench.drivers.locust.job import (
     call_of,
     program_of,
 )
-from bench.errors import InvalidRun, MissingError, UsageError
+from bench.errors import BenchError, InvalidRun, MissingError, UsageError
 from systems.engines.vllm_server import free_port
 from systems.engines.vllm_virtual import ROOT
 
@@ -63,6 +65,8 @@ def drive_locust(
     cache_salt: str = "",
     workers: int = 1,
     web: int | None = None,
+    remote: int = 0,
+    listen: str = "",
     limit_s: float = 600.0,
     watch: Callable[[], None] = lambda: None,
     over: Callable[[str], None] = lambda _: None,
@@ -70,26 +74,40 @@ def drive_locust(
 ) -> LiveRun:
     """As ``drive_live``, by Locust in processes of its own; ``times[i]`` is when program i arrives (s).
 
-    ``vocabulary`` and ``salt`` as for ``TokenIds``; ``workers`` processes share the programs, each of which
-    runs once; ``web``: port of Locust's page on the loopback (0: a free one; ``say`` hears where);
-    ``watch`` is asked when something fails, and may raise something better; ``over`` hears the
-    ``program_id`` of each program that is over. Raises CallFailed or ProgramError as ``drive_live`` does,
-    MissingError if Locust is not there, InvalidRun if its processes make other programs, end or hang.
+    ``vocabulary`` and ``salt`` as for ``TokenIds``. ``workers`` processes share the programs, each of which
+    runs once, with ``remote`` more that join from other machines at ``listen`` (HOST:PORT of this one).
+    ``web``: port of Locust's page on the loopback (0: a free one); ``say`` hears where, and what remote
+    workers have to run. ``watch`` is asked when something fails, and may raise something better; ``over``
+    hears the ``program_id`` of each program that is over, and of all of them if the run fails.
+
+    Raises CallFailed or ProgramError as ``drive_live`` does, MissingError if Locust is not there, InvalidRun
+    if its processes make other programs, end or hang.
     """
     if find_spec("locust") is None:
         raise MissingError(
             "the Locust driver needs Locust, which is not here: pip install 'agent-serving-bench[locust]'"
         )
-    if workers < 1:
-        raise UsageError(f"the Locust driver needs at least 1 worker, got {workers}")
-    page = free_port() if web == 0 else web
-    port = free_port() if workers > 1 else 0
+    if workers < 1 or remote < 0:
+        raise UsageError(f"the Locust driver needs at least 1 worker, got {workers} and {remote} remote ones")
+    host, port = _place(listen, remote) if workers + remote > 1 else ("", 0)
     job = Job(
-        recipe, tuple(times), url.rstrip("/"), model, vocabulary, salt, run, cache_salt, workers, page,
-        limit_s, port=port,
+        recipe, tuple(times), url.rstrip("/"), model, vocabulary, salt, run, cache_salt, workers + remote,
+        free_port() if web == 0 else web, limit_s, host, port,
     )  # fmt: skip
-    with Processes(job) as processes:
+    if remote:
+        say(f"{remote} more workers: python -m {MODULE} --join {host}:{port}")
+    with Processes(job, workers) as processes:
         return _Run(run, watch, over, say).listen(processes)
+
+
+def _place(listen: str, remote: int) -> tuple[str, int]:
+    """Where the master listens: on the loopback unless somebody joins from elsewhere. Raises UsageError."""
+    if not remote:
+        return "127.0.0.1", free_port()
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdigit():
+        raise UsageError(f"remote workers join at an address of this machine, HOST:PORT; got {listen!r}")
+    return host, int(port)
 
 
 class _Run:
@@ -113,10 +131,18 @@ class _Run:
                 self._told(line)
                 if len(self.shares) == processes.job.workers:
                     return self._whole()
-        except InvalidRun:
-            self.watch()
+        except (CallFailed, ProgramError, BenchError):
+            self._failed(len(processes.job.times))
             raise
         raise AssertionError("lines end with an error or a whole run")
+
+    def _failed(self, count: int) -> None:
+        """What still runs is cut off with its processes."""
+        there = {row.program for row in self.programs}
+        for program in range(count):
+            if program not in there:
+                self.over(f"{self.name}.{program}")
+        self.watch()
 
     def _told(self, line: dict[str, Any]) -> None:
         kind = line["t"]
@@ -130,7 +156,6 @@ class _Run:
         elif kind == WEB:
             self.say(f"Locust's page: {line['url']}")
         elif kind == FAILED:
-            self.watch()
             raise ERRORS.get(line["kind"], InvalidRun)(line["message"])
 
     def _delivered(self) -> Delivered | None:
@@ -173,8 +198,9 @@ class Processes:
     Each holds the other end of a pipe that closes with us. The first one tells what happens.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, workers: int) -> None:
         self.job = job
+        self.workers = workers
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed in stop)
         self._all: list[subprocess.Popen[bytes]] = []
 
@@ -185,11 +211,11 @@ class Processes:
             head.stdin.write(self.job.as_json().encode() + b"\n")
             head.stdin.flush()
             if self.job.workers > 1:
-                for _ in range(self.job.workers):
+                for _ in range(self.workers):
                     self._start("--join", f"{self.job.host}:{self.job.port}")
         except OSError as error:
             self.stop()
-            raise MissingError(f"Locust's process does not start: {error}; {self.words()}") from None
+            raise MissingError(f"Locust's process does not start: {error}") from None
         except BaseException:
             self.stop()
             raise
