@@ -204,6 +204,28 @@ def programs_or_horizon(text: str | None) -> tuple[int | None, float | None]:
         raise UsageError(f"--n takes a number of programs (700) or of seconds (900s), got {text!r}") from None
 
 
+def programs_of_each(text: str | None) -> tuple[dict[str, int], int | None, float | None]:
+    """``--n`` of a sweep: "mcts=4,32" is 4 programs of mcts and 32 of the others: (by workload, n, horizon).
+
+    Raises UsageError.
+    """
+    own: dict[str, int] = {}
+    rest: list[str] = []
+    for word in (text or "").split(",") if text is not None else ():
+        name, equals, count = word.partition("=")
+        if not equals:
+            rest.append(word)
+        elif not count.isdecimal() or int(count) < 1 or name in own:
+            raise UsageError(f"--n takes WORKLOAD=N once each, N at least 1 (mcts=4,32), got {word!r}")
+        else:
+            own[name] = int(count)
+    if len(rest) > 1:
+        raise UsageError(
+            f"--n takes one number for all workloads that are not named, got {' and '.join(rest)}"
+        )
+    return own, *programs_or_horizon(rest[0] if rest else None)
+
+
 def rate_and_arrivals(text: str | None) -> tuple[float | None, str]:
     """``--rate``: "0.5", "gamma:cv=3@0.5" or "gamma:cv=3", as (rate, arrivals). Raises UsageError."""
     if text is None:

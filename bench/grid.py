@@ -10,7 +10,7 @@ from fractions import Fraction
 from itertools import product
 from typing import Any
 
-from bench.config import MOST_SEEDS, RunConfig
+from bench.config import LIVE_ENGINE, MOST_SEEDS, RunConfig
 from bench.errors import UsageError
 
 MOST_CELLS = 100_000
@@ -26,7 +26,8 @@ class Grid:
     """All combinations are run. ``rates`` in programs per second; none: the workload's own.
 
     ``workloads`` are (format or None, name); ``vary`` names (knob, field or parameter) with their
-    values; ``base`` has everything that all cells have in common.
+    values; ``base`` has everything that all cells have in common. ``counts``: programs of single workloads,
+    by name without preset. A parameter WORKLOAD.NAME of ``base`` is that workload's alone.
     """
 
     base: RunConfig
@@ -37,6 +38,7 @@ class Grid:
     gpus: Sequence[str] = ("a100",)
     vary: Mapping[str, Sequence[str]] = field(default_factory=dict)
     seeds: int = 1
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     def cells(self) -> list[RunConfig]:
         """Seed by seed, systems innermost. Raises UsageError."""
@@ -62,7 +64,28 @@ class Grid:
         self, workload: tuple[str | None, str], rate: float | None, model: str, gpu: str, system: str
     ) -> RunConfig:
         form, name = workload
-        return replace(self.base, system=system, workload=name, format=form, rate=rate, model=model, gpu=gpu)
+        return replace(
+            self.base, system=system, workload=name, format=form, rate=rate, model=model, gpu=gpu,
+            parameters=self._parameters(plain(name)), n=self.counts.get(plain(name), self.base.n),
+            horizon=None if plain(name) in self.counts else self.base.horizon,
+        )  # fmt: skip
+
+    def _parameters(self, workload: str) -> dict[str, str]:
+        """The base's, and those of this workload alone, which win."""
+        names = {plain(name) for _, name in self.workloads}
+        common, own = {}, {}
+        for key, value in self.base.parameters.items():
+            of, dot, name = key.partition(".")
+            if not dot or of not in names:
+                common[key] = value
+            elif of == workload:
+                own[name] = value
+        return common | own
+
+
+def plain(workload: str) -> str:
+    """A workload's name without its preset."""
+    return workload.partition(":")[0]
 
 
 def rates(words: Sequence[str]) -> list[float]:
@@ -145,12 +168,20 @@ def words(grid: Grid) -> list[str]:
         "--workload": [f"{form}@{name}" if form else name for form, name in grid.workloads],
         "--rate": [repr(rate) for rate in grid.rates if rate is not None],
         "--model": () if tuple(grid.models) == Grid.models else grid.models,
-        "--gpu": () if tuple(grid.gpus) == Grid.gpus else grid.gpus,
+        "--gpu": () if tuple(grid.gpus) == Grid.gpus or grid.base.engine == LIVE_ENGINE else grid.gpus,
         "--vary": [f"{name}={','.join(values)}" for name, values in grid.vary.items()],
         "--seeds": [str(grid.seeds)] if grid.seeds > 1 else (),
+        "--n": [_counts(grid)] if grid.counts else (),
     }
-    shared = replace(grid.base, system="", workload="").words()[len(_OWN) :]
+    base = replace(grid.base, n=None, horizon=None) if grid.counts else grid.base
+    shared = replace(base, system="", workload="").words()[len(_OWN) :]
     return [*_SWEEP, *(w for name, values in named.items() for v in values for w in (name, v)), *shared]
+
+
+def _counts(grid: Grid) -> str:
+    own = [f"{name}={count}" for name, count in grid.counts.items()]
+    rest = [str(grid.base.n)] if grid.base.n is not None else []
+    return ",".join(own + rest + ([f"{grid.base.horizon:.12g}s"] if grid.base.horizon is not None else []))
 
 
 _SWEEP = ("bench", "sweep")

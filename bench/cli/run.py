@@ -97,6 +97,10 @@ def run(
     from reports.summary import footer, render
 
     page(render(shown(summary, folder)))
+    if config.engine == LIVE_ENGINE:
+        from bench.cli.live import shown as beside
+
+        beside(summary["beside"], summary["notes"])
     typer.echo(footer(summary))
 
 
@@ -116,27 +120,31 @@ def _summary(config: RunConfig, seeds: int, force: bool) -> tuple[dict[str, Any]
 
 
 def _live(config: RunConfig, seeds: int, force: bool) -> tuple[dict[str, Any], Path]:
+    from bench.cli.live import say
     from bench.live.cells import run_live
     from bench.manifest import command_line
-    from bench.run import pooled
+    from bench.run import RunResult, pooled
 
     configs = [config.with_seed(config.seed + i) for i in range(seeds)]
     with progress(f"{config.system} on {config.workload}") as report:
-        results = run_live(configs, say, force=force, progress=report)
+        swept = run_live(configs, say, force=force, progress=report)
+    results = [result for result in swept.outcomes if isinstance(result, RunResult)]
+    rows, notes = swept.beside(say)
+    beside = {"beside": rows, "notes": notes}
     if seeds == 1:
-        return results[0].summary, results[0].folder
-    return pooled(results) | {"repeat": command_line(config.words(seeds))}, results[0].folder
-
-
-def say(text: str) -> None:
-    """What a live run is doing."""
-    typer.echo(text, err=True)
+        return results[0].summary | beside, results[0].folder
+    return pooled(results) | {"repeat": command_line(config.words(seeds))} | beside, results[0].folder
 
 
 def _dry_run(config: RunConfig, seeds: int, as_json: bool) -> None:
     from bench.manifest import command_line
     from bench.plan import check_fit, plan
 
+    if config.engine == LIVE_ENGINE:
+        from bench.cli.live import plan_only
+
+        plan_only([config.with_seed(config.seed + i) for i in range(seeds)], as_json)
+        return
     plans = [plan(config.with_seed(config.seed + i)) for i in range(seeds)]
     check_fit(plans[0])
     facts = _facts(plans, command_line(config.words(seeds)))

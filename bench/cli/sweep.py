@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +11,7 @@ import typer
 
 from bench.cli.common import Json, Out, Params, Seed, emit_json, page, verb
 from bench.cli.run import ProgramsOrSeconds, split_format
-from bench.config import RunConfig, pairs, programs_or_horizon
+from bench.config import LIVE_ENGINE, RunConfig, pairs, programs_of_each, subject
 
 if TYPE_CHECKING:
     from bench.cells import Failure, Look
@@ -41,7 +41,9 @@ def sweep(
     seeds: Annotated[int, Option(help="Seeds, from --seed on; verdicts need 8.")] = 1,
     model: Annotated[Many | None, Option(help="Model of the latency table (repeatable).")] = None,
     gpu: Annotated[Many | None, Option(help="GPU of the latency table (repeatable).")] = None,
-    engine: Annotated[str, Option(help="sim, reference or vllm-virtual.")] = "sim",
+    engine: Annotated[
+        str, Option(help="sim, reference, vllm-virtual, or vllm: real servers, one cell at a time.")
+    ] = "sim",
     knob: Annotated[
         Many | None, Option(metavar="SLOT.NAME=VALUE", help="A knob of all cells (repeatable).")
     ] = None,
@@ -65,19 +67,32 @@ def sweep(
     """Run every combination of systems, workloads, rates, settings and seeds on all cores."""
     from bench.grid import Grid, rates, variations
 
-    programs, horizon = programs_or_horizon(n)
+    counts, programs, horizon = programs_of_each(n)
     base = RunConfig(
         "", "", n=programs, horizon=horizon, seed=seed, engine=engine, knobs=pairs(knob or [], "--knob"),
         parameters=pairs(param or [], "-p"), on_overflow=on_overflow, out=out,
     )  # fmt: skip
+    models, on = _subjects(engine, model, gpu)
     grid = Grid(
         base, _once(system), [split_format(name) for name in _once(workload)], rates(rate or []) or (None,),
-        _once(model) or Grid.models, _once(gpu) or Grid.gpus, variations(vary or []), seeds,
+        models, on, variations(vary or []), seeds, counts,
     )  # fmt: skip
-    if dry_run:
+    if engine == LIVE_ENGINE:
+        from bench.cli.live import sweep_live
+
+        sweep_live(grid, workers, force, as_json, dry_run)
+    elif dry_run:
         _dry_run(grid, workers, as_json)
     else:
         _sweep(grid, workers, force, as_json)
+
+
+def _subjects(engine: str, models: Many | None, gpus: Many | None) -> tuple[list[str], list[str]]:
+    """Models and GPUs, each once; what is served where none are given."""
+    named: list[str | None] = [*_once(models)] or [None]
+    on: list[str | None] = [*_once(gpus)] or [None]
+    pairs = [subject(engine, model, gpu) for model in named for gpu in on]
+    return _once([model for model, _ in pairs]), _once([gpu for _, gpu in pairs])
 
 
 def _once(words: Sequence[str] | None) -> list[str]:
@@ -135,14 +150,16 @@ def _sweep(grid: Grid, workers: int | None, force: bool, as_json: bool) -> None:
     calls = [look.calls if isinstance(look, Look) else 0 for look in first] * grid.seeds
     with progress() as report:
         outcomes = run_cells(configs, workers=workers, force=force, progress=report, calls=calls)
-    _show(grid, configs, outcomes, as_json)
+    show(grid, configs, outcomes, as_json)
     if code := exit_code(outcomes):
         raise typer.Exit(int(code))
 
 
-def _show(
-    grid: Grid, configs: Sequence[RunConfig], outcomes: Sequence[RunResult | Failure], as_json: bool
-) -> None:
+def show(
+    grid: Grid, configs: Sequence[RunConfig], outcomes: Sequence[RunResult | Failure], as_json: bool,
+    live: Mapping[str, Any] | None = None,
+) -> None:  # fmt: skip
+    """The page of a sweep, or its JSON; ``live``: what live cells have beside it (``bench.cli.live``)."""
     from bench.cells import Failure
     from bench.sweep import points
     from reports.sweep import render
@@ -151,9 +168,13 @@ def _show(
     rows = [{"axes": _axes(grid, config), **summary} for config, summary in points(configs, outcomes)]
     if as_json:
         lost = [{"cell": f.config.words(), "exit": f.exit_code, "message": f.message} for f in failures]
-        emit_json({"points": rows, "failures": lost, "repeat": _command(grid)})
+        emit_json({"points": rows, "failures": lost, "repeat": _command(grid), **(live or {})})
         return
-    if rows:
+    if live is not None and live["beside"]:
+        from bench.cli.live import shown
+
+        shown(live["beside"], live["notes"])
+    elif rows:
         page(render(rows))
     for line in failed(failures):
         typer.echo(line, err=True)

@@ -4,55 +4,103 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 from bench.cells import Failure
 from bench.config import RunConfig
 from bench.errors import BenchError, MissingError
 from bench.files import DiskFull
+from bench.live.beside import LiveCell, Pair, Predictor, table
 from bench.live.drive import drive
 from bench.live.options import LiveOptions
-from bench.live.pilot import loaded, pilot
+from bench.live.pilot import Pilot, kept_pilot, loaded, pilot
 from bench.live.plan import LivePlan, live_plan
 from bench.live.pool import Pool
 from bench.run import Interrupted, Progress, RunResult, execute, kept
 from bench.sweep import Standing, SweepProgress
 
 Say = Callable[[str], None]
+MakePool = Callable[[], Pool]
 LOGS = "live"
 """Folder, in that of the results, of what servers wrote."""
 
 
+@dataclass
+class Swept:
+    """What became of the cells, in their order; ``plans`` and ``pilots`` of those that could be planned."""
+
+    outcomes: list[RunResult | Failure] = field(default_factory=list)
+    plans: list[LivePlan | None] = field(default_factory=list)
+    pilots: list[Pilot | None] = field(default_factory=list)
+
+    @property
+    def done(self) -> int:
+        """Cells that have a result."""
+        return sum(isinstance(outcome, RunResult) for outcome in self.outcomes)
+
+    def beside(self, say: Say) -> tuple[list[dict[str, Any]], list[str]]:
+        """Rows of measured and predicted numbers (``beside.table``), and why predictions are missing."""
+        cells = [
+            LiveCell(plan, outcome, found)
+            for plan, outcome, found in zip(self.plans, self.outcomes, self.pilots, strict=True)
+            if plan is not None and isinstance(outcome, RunResult) and "wait" not in _unknown(outcome)
+        ]
+        predictor, pairs, notes = Predictor(cells), list[Pair](), dict[str, None]()
+        if cells:
+            say(f"the simulator predicts {len(cells)} cells")
+        for cell in cells:
+            try:
+                pairs.append(predictor.pair(cell))
+            except BenchError as error:
+                notes[str(error)] = None
+        return table(pairs), list(notes)
+
+
+def _unknown(result: RunResult) -> str:
+    """Why nothing is known of waits; empty where it is."""
+    entry = result.summary["metrics"]["wait.wait_s"]
+    return f"wait: {entry['note']}" if entry["value"] is None else ""
+
+
 def run_live(
-    configs: Sequence[RunConfig], say: Say, *, force: bool = False, progress: Progress | None = None
-) -> list[RunResult]:
+    configs: Sequence[RunConfig], say: Say, *, force: bool = False, progress: Progress | None = None,
+    pool: MakePool | None = None,
+) -> Swept:  # fmt: skip
     """Run cells, or find them; the first that fails ends it. Raises BenchError."""
-    with _pool(configs[0].out, say) as pool:
-        plans = [live_plan(config) for config in with_rates(configs, pool, say)]
-        pool.prepare(plan for plan in plans if force or kept(plan) is None)
-        return [cell(plan, pool, force=force, progress=progress) for plan in plans]
+    swept = Swept()
+    with (pool or (lambda: _pool(configs[0], say)))() as up:
+        up.prepare(to_serve(configs, force))
+        for config in configs:
+            rated, found = with_rate(config, up, say)
+            swept.plans.append(live_plan(rated))
+            swept.pilots.append(found)
+        for plan in filter(None, swept.plans):
+            swept.outcomes.append(cell(plan, up, force=force, progress=progress))
+    return swept
 
 
 def sweep_live(
-    configs: Sequence[RunConfig], say: Say, *, force: bool = False, progress: SweepProgress | None = None
-) -> list[RunResult | Failure]:
+    configs: Sequence[RunConfig], say: Say, *, force: bool = False, progress: SweepProgress | None = None,
+    pool: MakePool | None = None,
+) -> Swept:  # fmt: skip
     """Run every cell in the order given, or find it. A cell that fails is a Failure, the others go on, except
     on a full disk. Raises Interrupted on Ctrl-C: what is finished stays.
     """
     sweep = _Sweep(configs, say, force, progress)
     try:
-        with _pool(configs[0].out, say) as pool:
-            return sweep.go(pool)
+        with (pool or (lambda: _pool(configs[0], say)))() as up:
+            return sweep.go(up)
     except KeyboardInterrupt:
         raise Interrupted(
-            f"interrupted: {sweep.done} of {len(configs)} cells are finished and kept; "
+            f"interrupted: {sweep.swept.done} of {len(configs)} cells are finished and kept; "
             "the same command goes on from here"
         ) from None
 
 
-def _pool(out: Path, say: Say) -> Pool:
-    return Pool(out / LOGS, say)
+def _pool(config: RunConfig, say: Say) -> Pool:
+    return Pool(config.out / LOGS, say)
 
 
 def cell(plan: LivePlan, pool: Pool, *, force: bool = False, progress: Progress | None = None) -> RunResult:
@@ -69,6 +117,34 @@ def cell(plan: LivePlan, pool: Pool, *, force: bool = False, progress: Progress 
         raise
 
 
+def with_rate(config: RunConfig, pool: Pool, say: Say) -> tuple[RunConfig, Pilot | None]:
+    """The run with the rate that a pilot tells, where none is given, and the pilot. Raises BenchError."""
+    found = pilot(config, pool, say)
+    return loaded(config, found, LiveOptions.of(config).load), found
+
+
+def to_serve(configs: Sequence[RunConfig], force: bool) -> list[LivePlan]:
+    """Plans of the cells that are not there yet, with any rate: what must be up. Bad ones are told later."""
+    found = []
+    for config in configs:
+        try:
+            known = rate_known(config)
+            plan = live_plan(known or replace(config, rate=1.0))
+        except BenchError:
+            continue
+        if force or known is None or kept(plan) is None:
+            found.append(plan)
+    return found
+
+
+def rate_known(config: RunConfig) -> RunConfig | None:
+    """The run with its rate, where that is known without measuring anything."""
+    if config.rate is not None:
+        return config
+    found = kept_pilot(config)
+    return None if found is None else loaded(config, found, LiveOptions.of(config).load)
+
+
 class _Sweep:
     """A sweep under way."""
 
@@ -76,25 +152,32 @@ class _Sweep:
         self, configs: Sequence[RunConfig], say: Say, force: bool, progress: SweepProgress | None
     ) -> None:
         self.configs, self.say, self.force, self.progress = configs, say, force, progress
-        self.outcomes: list[RunResult | Failure] = []
+        self.swept = Swept()
         self._began = time.monotonic()
 
-    @property
-    def done(self) -> int:
-        """Cells that have a result."""
-        return sum(isinstance(outcome, RunResult) for outcome in self.outcomes)
-
-    def go(self, pool: Pool) -> list[RunResult | Failure]:
+    def go(self, pool: Pool) -> Swept:
         """Until every cell has an outcome."""
-        plans = [_planned(config, pool, self.say) for config in self.configs]
-        ready = [plan for plan in plans if isinstance(plan, LivePlan)]
-        pool.prepare(plan for plan in ready if self.force or kept(plan) is None)
+        planned = [self._planned(config, pool) for config in self.configs]
+        self.swept.plans = [plan if isinstance(plan, LivePlan) else None for plan in planned]
+        pool.prepare(
+            plan for plan in self.swept.plans if plan is not None and (self.force or kept(plan) is None)
+        )
         full = False
-        for config, plan in zip(self.configs, plans, strict=True):
+        for config, plan in zip(self.configs, planned, strict=True):
             outcome = self._outcome(config, plan, pool, full)
             full = full or (isinstance(outcome, Failure) and outcome.disk_full)
-            self.outcomes.append(outcome)
-        return self.outcomes
+            self.swept.outcomes.append(outcome)
+        return self.swept
+
+    def _planned(self, config: RunConfig, pool: Pool) -> LivePlan | Failure:
+        try:
+            rated, found = with_rate(config, pool, self.say)
+            plan = live_plan(rated)
+        except BenchError as error:
+            self.swept.pilots.append(None)
+            return Failure(config, error.exit_code, str(error))
+        self.swept.pilots.append(found)
+        return plan
 
     def _outcome(
         self, config: RunConfig, plan: LivePlan | Failure, pool: Pool, full: bool
@@ -111,33 +194,13 @@ class _Sweep:
             return Failure(config, error.exit_code, str(error), isinstance(error, DiskFull))
 
     def _told(self, done: int, total: int) -> None:
-        """Programs of the cell that runs."""
+        """Programs of the cell that runs; calls are counted in cells."""
         if self.progress is None:
             return
-        results = [o for o in self.outcomes if isinstance(o, RunResult)]
-        there, over = sum(r.cached for r in results), len(self.outcomes)
-        self.progress(
-            Standing(
-                len(self.configs), len(results), there, over - len(results),
-                over - there + done / max(1, total), len(self.configs) - over - done / max(1, total),
-                time.monotonic() - self._began,
-            )
+        there = sum(isinstance(o, RunResult) and o.cached for o in self.swept.outcomes)
+        over, share = len(self.swept.outcomes), done / max(1, total)
+        standing = Standing(
+            len(self.configs), self.swept.done, there, over - self.swept.done, over - there + share,
+            len(self.configs) - over - share, time.monotonic() - self._began,
         )  # fmt: skip
-
-
-def with_rates(configs: Sequence[RunConfig], pool: Pool, say: Say) -> list[RunConfig]:
-    """The runs with the rates that pilots tell, where none is given. Raises BenchError."""
-    return [_with_rate(config, pool, say) for config in configs]
-
-
-def _with_rate(config: RunConfig, pool: Pool, say: Say) -> RunConfig:
-    if config.rate is not None:
-        return config
-    return loaded(config, pilot(config, pool, say), LiveOptions.of(config).load)
-
-
-def _planned(config: RunConfig, pool: Pool, say: Say) -> LivePlan | Failure:
-    try:
-        return live_plan(_with_rate(config, pool, say))
-    except BenchError as error:
-        return Failure(config, error.exit_code, str(error))
+        self.progress(standing)

@@ -56,7 +56,7 @@ class Pilot:
 def pilot(config: RunConfig, pool: Pool, say: Callable[[str], None]) -> Pilot:
     """The pilot of a run's workload on its engines, measured or found. Raises BenchError."""
     plan = _plan(config)
-    path = config.out / FOLDER / f"{_key(plan)}.json"
+    path = _path(config, plan)
     if (found := Pilot.read(path)) is not None:
         return found
     say(
@@ -70,6 +70,11 @@ def pilot(config: RunConfig, pool: Pool, say: Callable[[str], None]) -> Pilot:
     write_json(path, vars(made))
     say(f"pilot of {plan.programs.name}: {made.capacity:.3g} programs/s in {live.took:.1f} s")
     return made
+
+
+def kept_pilot(config: RunConfig) -> Pilot | None:
+    """The pilot, if it was measured before."""
+    return Pilot.read(_path(config, _plan(config)))
 
 
 def loaded(config: RunConfig, found: Pilot, load: float) -> RunConfig:
@@ -102,6 +107,8 @@ def _plan(config: RunConfig) -> LivePlan:
     return plan
 
 
-def _key(plan: LivePlan) -> str:
-    """Of all that decides it but the arrivals, which are 0."""
-    return hashlib.sha256(json.dumps(plan.identity, sort_keys=True).encode()).hexdigest()[:16]
+def _path(config: RunConfig, plan: LivePlan) -> Path:
+    """Named after all that decides it, without the code: a rate must not change with an edit elsewhere."""
+    deciding = {k: v for k, v in plan.identity.items() if k not in ("code", "live_code")}
+    name = hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:16]
+    return config.out / FOLDER / f"{name}.json"

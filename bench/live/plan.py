@@ -58,7 +58,7 @@ class LivePlan(Planned):
         return (
             f"MEASURED ({self.served.words}), {self.config.replicas} x {self.config.model}, "
             f"{engine.kv_blocks} KV blocks, {engine.max_num_seqs} places and {engine.max_num_batched_tokens} "
-            f"tokens a step each{f'; {words}' if words else ''}, {front}"
+            f"tokens a step each, {front}{f'; {words}' if words else ''}"
         )
 
     def traps(self) -> list[str]:

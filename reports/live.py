@@ -1,0 +1,89 @@
+"""Live cells with the simulator's prediction beside each: a table per workload (``bench.live.beside``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from reports.numbers import MISSING, counts, estimate
+
+Row = Mapping[str, Any]
+COLUMNS = (
+    ("latency, s", "response_mean"),
+    ("p95, s", "response_p95"),
+    ("wait / exec", "wait_per_exec"),
+    ("KV hits", "hit_rate"),
+    ("preemptions", "preemptions"),
+)
+NOTES = (
+    "measured: waits, executions, hits and preemptions from the schedulers' logs, latency from the programs' "
+    "scheduled arrivals as the client saw them; p95 of each seed's programs (none below 20)",
+    "predicted: the simulator, SIMULATED, with the same programs, arrivals, policies and limits; step times "
+    "fitted to other cells only (predicted.json in each cell says which), median of several runs",
+    "95 % intervals: t over seeds; of ratios: exp of the t interval of paired log ratios",
+)
+
+
+def render(rows: Sequence[Row]) -> RenderableType:
+    """A table for each workload and load."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(_title(row), []).append(row)
+    parts: list[RenderableType] = []
+    for title, group in found.items():
+        parts += [
+            Text.from_markup(title),
+            table(group),
+            Text(_clients(group), style="table.caption"),
+            Text(""),
+        ]
+    return Group(*parts, *(Text(note, style="table.caption") for note in NOTES))
+
+
+def _title(row: Row) -> str:
+    seeds = row["seeds"]
+    which = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds from {seeds[0]} on"
+    what = f"[bold]{escape(row['workload'])}[/], {escape(row['load'])}, {which}"
+    return f"{what}\n[magenta]{escape(_badge(row))}[/]"
+
+
+def _badge(row: Row) -> str:
+    """What all systems have in common: fallbacks and fronts are each system's own."""
+    return str(row["badge"]).partition("; FALLBACK")[0]
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """Two lines a system: measured, and predicted."""
+    found = Table(box=None, pad_edge=False, header_style="bold")
+    found.add_column("system")
+    found.add_column("")
+    for label, _ in COLUMNS:
+        found.add_column(label, justify="right")
+    found.add_column(f"latency / {rows[0]['base']}", justify="right")
+    for row in rows:
+        found.add_row(escape(row["system"]), "measured", *_cells(row["measured"]), _estimate(row["ratio"]))
+        predicted = [_estimate(row["predicted"].get(name)) for _, name in COLUMNS]
+        found.add_row("", "predicted", *predicted, _estimate(row["predicted_ratio"]), style="dim")
+    return found
+
+
+def _cells(numbers: Mapping[str, Any]) -> list[str]:
+    return [_estimate(numbers.get(name)) for _, name in COLUMNS]
+
+
+def _estimate(entry: Mapping[str, Any] | None) -> str:
+    return MISSING if entry is None else estimate({**entry, "note": ""})
+
+
+def _clients(rows: Sequence[Row]) -> str:
+    """What the clients said of themselves."""
+    total: dict[str, int] = {}
+    for row in rows:
+        for verdict, count in row["verdicts"].items():
+            total[verdict] = total.get(verdict, 0) + count
+    return f"the clients of these cells called themselves: {counts(total)}"
