@@ -266,9 +266,7 @@ class Metrics:
         yield gauges(
             "calls_in_flight", "Calls at an engine.", "engine", {i: flying[v.id] for i, v in views.items()}
         )
-        yield gauges("engine_calls", "Calls there, as its own metrics say.", "engine",
-                     {i: v.calls for i, v in views.items()})  # fmt: skip
-        yield gauges("engine_running", "Of them in the batch.", "engine",
+        yield gauges("engine_running", "Of our calls there, those in the batch by its own metrics.", "engine",
                      {i: v.running for i, v in views.items()})  # fmt: skip
         yield gauges("engine_kv_usage", "Share of its KV blocks in use, 0 to 1.", "engine",
                      {i: v.kv_used / v.kv_total for i, v in views.items() if v.kv_total})  # fmt: skip
