@@ -242,7 +242,7 @@ def test_the_page_prints_the_catalog_as_it_is():
                 cache,
                 chunked,
                 s.engine_option("preemption"),
-            ]  # fmt: skip
+            ]
         )
     assert rows == expected
 
