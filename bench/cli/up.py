@@ -26,8 +26,8 @@ def up(
     engine: Annotated[str, Option(help="vllm or sglang.")] = "vllm",
     how: Annotated[str, Option(help="process or docker.")] = "process",
     model: Annotated[
-        str, Option(help="tiny (random weights), a folder, or ORGANISATION/MODEL of the hub.")
-    ] = "tiny",
+        str, Option(help="tiny-llama (random weights), a folder, or ORGANISATION/MODEL of the hub.")
+    ] = "tiny-llama",
     system: Annotated[str, Option(help="Whose scheduler (bench ls systems).")] = "vllm-opt",
     replicas: Annotated[int, Option(help="Engines.")] = 1,
     name: Annotated[str, Option(help="Of the fleet, for bench down.")] = "default",

@@ -14,21 +14,22 @@ from systems.engines.vllm_virtual import EngineUnavailable
 from systems.provision.docker import ContainerOptions, ContainerServer, split_gpus
 from systems.provision.sglang import SglangOptions, SglangServer
 from systems.vllm_host.tiny import write
+from vocabulary import BLOCK
 
 ENGINES = ("vllm", "sglang")
 HOWS = ("process", "docker")
 DEVICES = ("auto", "cpu", "gpu")
-TINY = "tiny"
+TINY = "tiny-llama"
 """A model of random weights, written in 0.1 s (``systems.vllm_host.tiny``)."""
-_SGLANG = {"fcfs": "fcfs", "lpm": "lpm", "dfs-weight": "dfs-weight", "random": "random"}
+_SGLANG = ("fcfs", "lpm", "dfs-weight")
 """Schedulers of the catalog that SGLang has itself."""
 LIMITS = ("kv_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What ``bench up`` is asked for. ``model``: tiny, a folder, or a name of the hub. ``device``: gpu, cpu,
-    or auto (a GPU where there is one). ``limits``: names of LIMITS, ``kv_blocks`` of the engine's own size.
+    """What ``bench up`` is asked for. ``model``: TINY, a folder, or a name of the hub. ``device``: gpu, cpu,
+    or auto (a GPU where there is one). ``limits``: names of LIMITS; ``kv_blocks`` have 16 tokens.
     ``port`` 0: free ones; else the first of as many as there are replicas. ``python``: of the environment
     that has the engine. ``served``: what requests call the model; "": its own name."""
 
@@ -61,7 +62,7 @@ class Asked:
     @property
     def gpu(self) -> bool:
         """Whether a GPU serves."""
-        if self.how == "docker" or self.engine == "sglang":
+        if self.how == "docker" or self.engine == "sglang":  # their images and SGLang need one
             return self.device != "cpu"
         return self.device == "gpu" or (self.device == "auto" and has_gpu())
 
@@ -89,21 +90,40 @@ def vllm(asked: Asked, spec: SystemSpec, folder: Path) -> ServerOptions:
     check(spec, "vllm")
     options = engine_options(spec, "vllm")
     model, served = _model(asked, folder)
-    given: dict[str, Any] = dict(asked.limits)
     base = ServerOptions.on_gpu(model, served) if asked.gpu else ServerOptions(model, served)
     if not asked.gpu and asked.model != TINY:
         base = replace(base, dtype="", kv_cache_memory="", kv_blocks=0, max_model_len=0)
     return replace(
         base, scheduler=spec.scheduler, knobs=dict(spec.scheduler_knobs), preemption=options["preemption"],
         prefix_cache=bool(spec.engine_option("prefix_cache")), tensor_parallel=asked.tensor_parallel,
-        hf_cache=asked.hf_cache, control=asked.control, flags=asked.flags, **given,
+        hf_cache=asked.hf_cache, control=asked.control, flags=asked.flags, **_limits(asked, base),
     )  # fmt: skip
+
+
+def _limits(asked: Asked, base: ServerOptions) -> dict[str, Any]:
+    """The engine's own: its KV blocks may be larger than ours. Raises ValueError if ours do not fill them."""
+    found: dict[str, Any] = dict(asked.limits)
+    if "kv_blocks" in found:
+        found["block_size"] = size = base.block_size or BLOCK
+        if found["kv_blocks"] * BLOCK % size:
+            raise ValueError(
+                f"engine.kv_blocks must be a multiple of {size // BLOCK}: ours have {BLOCK} tokens, "
+                f"vLLM's on a CPU have {size}; got {found['kv_blocks']}"
+            )
+        found["kv_blocks"] = found["kv_blocks"] * BLOCK // size
+    return found
+
+
+def _gpus_of(asked: Asked) -> list[str]:
+    """Of each replica; all of them where none was named and there is one."""
+    return split_gpus(
+        asked.container.gpus or ("all" if asked.gpu else ""), asked.replicas, asked.tensor_parallel
+    )
 
 
 def sglang(asked: Asked, spec: SystemSpec) -> SglangOptions:
     """SGLang with the scheduler of its own that the system names. Raises ValueError if it has none."""
-    policy = _SGLANG.get(spec.scheduler)
-    if policy is None:
+    if spec.scheduler not in _SGLANG:
         raise ValueError(
             f"SGLang schedules by itself: of this catalog's schedulers it has {', '.join(_SGLANG)}; "
             f"{spec.name} has {spec.scheduler}"
@@ -114,8 +134,8 @@ def sglang(asked: Asked, spec: SystemSpec) -> SglangOptions:
     limits = dict(asked.limits)
     blocks = limits.get("kv_blocks", 0)
     return SglangOptions(
-        model, served, policy, context_length=limits.get("max_model_len", 0),
-        max_running_requests=limits.get("max_num_seqs", 0), max_total_tokens=16 * blocks,
+        model, served, spec.scheduler, context_length=limits.get("max_model_len", 0),
+        max_running_requests=limits.get("max_num_seqs", 0), max_total_tokens=BLOCK * blocks,
         chunked_prefill_size=limits.get("max_num_batched_tokens", 0),
         tensor_parallel=asked.tensor_parallel, hf_cache=asked.hf_cache, flags=asked.flags,
     )  # fmt: skip
@@ -124,7 +144,7 @@ def sglang(asked: Asked, spec: SystemSpec) -> SglangOptions:
 def _model(asked: Asked, folder: Path) -> tuple[Path | str, str]:
     """(folder or the hub's name, what requests call it). Raises ValueError."""
     if asked.model == TINY:
-        return write(folder / "model").resolve(), asked.served or "tiny-llama"
+        return write(folder / "model").resolve(), asked.served or TINY
     path = Path(asked.model)
     if path.is_dir():
         if not (path / "config.json").is_file():
@@ -138,7 +158,7 @@ def _model(asked: Asked, folder: Path) -> tuple[Path | str, str]:
 
 
 def _processes(asked: Asked) -> Callable[[Any, Path, int], Any]:
-    gpus = split_gpus(asked.container.gpus, asked.replicas, asked.tensor_parallel)
+    gpus = _gpus_of(asked)
 
     def make(recipe: Any, folder: Path, i: int) -> Any:
         extra = {"CUDA_VISIBLE_DEVICES": gpus[i]} if gpus[i] and gpus[i] != "all" else {}
@@ -154,7 +174,7 @@ def _processes(asked: Asked) -> Callable[[Any, Path, int], Any]:
 
 
 def _containers(asked: Asked, fleet: str) -> Callable[[Any, Path, int], Any]:
-    gpus = split_gpus(asked.container.gpus, asked.replicas, asked.tensor_parallel)
+    gpus = _gpus_of(asked)
     if asked.python is not None:
         raise EngineUnavailable(
             "a container has its own Python: leave the one you named out, or take processes"

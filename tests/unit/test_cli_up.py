@@ -10,7 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from bench.cli.down import down as down_verb
+from bench.cli.up import up as up_verb
 from systems.engines.vllm_virtual import ROOT
 from systems.provision.recipe import healthy
 from tests.unit.systems.provision.fakes import CHILDLESS, DYING, SILENT, eventually, gone, python
@@ -34,17 +38,31 @@ def model(tmp_path):
     return str(tmp_path / "llama")
 
 
+def verbs():
+    app = typer.Typer()
+    app.command("up")(up_verb)
+    app.command("down")(down_verb)
+    return app
+
+
 @pytest.fixture
-def bench(tmp_path, model):
-    """Runs a verb with its own folder of results; whatever is up at the end is taken down."""
+def bench(tmp_path, monkeypatch):
+    """Runs a verb in this process, with its own folder of results; what is up at the end is taken down."""
+    monkeypatch.setenv("DOCKER_HOST", ENVIRONMENT["DOCKER_HOST"])
+    monkeypatch.delenv("BENCH_SGLANG_PYTHON", raising=False)
 
     def run(*words):
-        return subprocess.run(
-            command(tmp_path, *words), capture_output=True, text=True, cwd=ROOT, env=ENVIRONMENT
-        )
+        return CliRunner().invoke(verbs(), [*words, "--out", str(tmp_path / "results")])
 
     yield run
-    run("down", "--all")
+    if states(tmp_path):
+        run("down", "--all")
+
+
+def as_a_process(tmp_path, *words):
+    return subprocess.run(
+        command(tmp_path, *words), capture_output=True, text=True, cwd=ROOT, env=ENVIRONMENT
+    )
 
 
 def command(tmp_path, *words):
@@ -70,7 +88,7 @@ def states(tmp_path):
 
 def test_up_goes_on_running_until_down(tmp_path, bench, model):
     words = up(tmp_path, model, CHILDLESS, "--replicas", "2", "--system", "atlas")
-    begun = bench(*words)
+    begun = as_a_process(tmp_path, *words)
     assert begun.returncode == 0, begun.stderr
     urls = begun.stdout.split()
     assert [healthy(url) for url in urls] == [True, True]
@@ -79,20 +97,20 @@ def test_up_goes_on_running_until_down(tmp_path, bench, model):
     assert found["ready"]
     assert found["about"]["facts"][1]["command"][-1].startswith('{"scheduler": "atlas"')
     again = bench(*words)
-    assert again.returncode == 2
+    assert again.exit_code == 2
     assert f"a fleet default is up already ({urls[0]}, {urls[1]}): `bench down default`" in again.stderr
     ours = pids(tmp_path)
-    done = bench("down")
+    done = as_a_process(tmp_path, "down")
     assert (done.returncode, done.stdout) == (0, "default: 2 engines ended\n"), done.stderr
     assert all(map(gone, ours))
     assert states(tmp_path) == []
     assert bench("down").stdout == "nothing to end\n"
-    assert bench("down", "default").returncode == 0
+    assert bench("down", "default").exit_code == 0
 
 
 def test_one_that_dies_at_the_start_leaves_nothing(tmp_path, bench, model):
     done = bench(*up(tmp_path, model, DYING, "--replicas", "2"))
-    assert done.returncode == 6
+    assert done.exit_code == 6
     assert "its last words: ValueError: no such model" in done.stderr
     assert "Traceback" not in done.stderr
     assert states(tmp_path) == []
@@ -110,11 +128,11 @@ def test_interrupted_while_they_start_leaves_nothing(tmp_path, model, bench, num
 def test_kill_9_while_they_start_is_cleaned_by_down(tmp_path, model, bench):
     process, ours = starting(tmp_path, model)
     during = bench(*up(tmp_path, model, CHILDLESS))
-    assert (during.returncode, "is up already" in during.stderr) == (2, True)
+    assert (during.exit_code, "is up already" in during.stderr) == (2, True)
     process.kill()
     process.wait()
     done = bench("down")
-    assert (done.returncode, done.stdout) == (0, "default: 2 engines ended\n"), done.stderr
+    assert (done.exit_code, done.stdout) == (0, "default: 2 engines ended\n"), done.stderr
     assert all(map(gone, ours))
 
 
@@ -128,14 +146,14 @@ def starting(tmp_path, model):
 
 def test_a_fleet_whose_engines_are_gone_makes_room(tmp_path, bench, model):
     words = up(tmp_path, model, CHILDLESS)
-    assert bench(*words).returncode == 0
+    assert bench(*words).exit_code == 0
     for pid in pids(tmp_path):
         os.killpg(pid, signal.SIGKILL)
     until = time.monotonic() + 5
     while not all(map(gone, pids(tmp_path))):
         assert time.monotonic() < until
         time.sleep(0.01)
-    assert bench(*words).returncode == 0
+    assert bench(*words).exit_code == 0
 
 
 def test_ports_in_a_row_and_one_that_is_taken(tmp_path, bench, model):
@@ -144,7 +162,7 @@ def test_ports_in_a_row_and_one_that_is_taken(tmp_path, bench, model):
         taken.listen()
         port = taken.getsockname()[1]
         done = bench(*up(tmp_path, model, CHILDLESS, "--port", str(port)))
-        assert done.returncode == 6
+        assert done.exit_code == 6
         assert f"port {port} is taken by pid {os.getpid()}" in done.stderr
     assert states(tmp_path) == []
 
@@ -172,20 +190,8 @@ def test_ports_in_a_row_and_one_that_is_taken(tmp_path, bench, model):
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )
-def test_what_is_wrong_is_said_in_a_line(tmp_path, monkeypatch, words, code, said):
-    """In this process: a new one per case would take half a second each."""
-    import typer
-    from typer.testing import CliRunner
-
-    from bench.cli.down import down as down_verb
-    from bench.cli.up import up as up_verb
-
-    app = typer.Typer()
-    app.command("up")(up_verb)
-    app.command("down")(down_verb)
-    monkeypatch.setenv("DOCKER_HOST", ENVIRONMENT["DOCKER_HOST"])
-    monkeypatch.delenv("BENCH_SGLANG_PYTHON", raising=False)
-    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "results")])
+def test_what_is_wrong_is_said_in_a_line(tmp_path, bench, words, code, said):
+    done = bench(*words)
     assert (done.exit_code, "Traceback" in done.output) == (code, False), done.output
     assert said in " ".join(done.output.split())
     assert states(tmp_path) == []
@@ -193,9 +199,9 @@ def test_what_is_wrong_is_said_in_a_line(tmp_path, monkeypatch, words, code, sai
 
 def test_several_fleets_need_a_name(tmp_path, bench, model):
     for name in ("a", "b"):
-        assert bench(*up(tmp_path, model, CHILDLESS, "--name", name)).returncode == 0
+        assert bench(*up(tmp_path, model, CHILDLESS, "--name", name)).exit_code == 0
     done = bench("down")
-    assert (done.returncode, "which one? a, b are there" in done.stderr) == (2, True)
-    assert bench("down", "--all", "--json").returncode == 0
+    assert (done.exit_code, "which one? a, b are there" in done.stderr) == (2, True)
+    assert bench("down", "--all", "--json").exit_code == 0
     assert states(tmp_path) == []
     assert Path(tmp_path / "results" / "up" / "a" / "engine0" / "server.log").is_file()

@@ -149,6 +149,16 @@ def test_one_that_fails_to_stop_does_not_keep_the_others(world):
     assert world.events[-2:] == ["stop b", "stop a"]
 
 
+def test_engines_that_were_started_together_can_be_stopped_apart(world):
+    together = world.fleet(world.engine("a"), world.engine("b"))
+    together.start()
+    part = world.fleet(together.engines[1]).adopt()
+    part.stop()
+    assert world.events[-1:] == ["stop b"]
+    part.stop()
+    assert world.events.count("stop b") == 1
+
+
 def test_check_names_the_one_that_ended(world):
     fleet = world.fleet(world.engine("a"), world.engine("b", dead=10.0))
     fleet.start()

@@ -66,9 +66,7 @@ def test_another_version_is_not_the_one_that_was_pinned(tmp_path, routers, monke
 
 def test_a_failed_build_leaves_its_log_and_no_environment(tmp_path, routers):
     fails = "if 'pip' in sys.argv:\n    print('ERROR: no such version'); print('bye'); sys.exit(1)"
-    with pytest.raises(
-        EngineUnavailable, match=r"last words: ERROR: no such version \(all of them: .*log"
-    ):
+    with pytest.raises(EngineUnavailable, match=r"last words: ERROR: no such version \(all of them: .*log"):
         venvs.build(Smg(), lambda line: None, python=pretending(tmp_path, fails))
     assert not (routers / "smg").exists()
     assert "bye" in (routers / "smg.log").read_text()
