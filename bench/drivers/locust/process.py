@@ -20,6 +20,7 @@ from geventhttpclient.client import HTTPClientPool
 from locust import FastHttpUser, runners, task
 from locust.env import Environment
 from locust.exception import StopUser
+from locust.runners import STATE_MISSING
 
 from bench.drivers.audit import peak_rss_mb
 from bench.drivers.calls import CallFailed
@@ -153,7 +154,7 @@ class Head:
         for kind in (PROGRAM, OVER, FAILED, READY):
             runner.register_message(kind, self._told)
         page = self._page()
-        gevent.spawn(self._breathe)
+        gevent.spawn(self._breathe, runner)
         if job.workers == 1:
             share = Share(job, 0, self.environment, runner.send_message)
             share.begins.set(time.time() + START_IN_S)
@@ -174,10 +175,16 @@ class Head:
         self.say(WEB, {"url": f"http://127.0.0.1:{self.job.web}"})
         return page
 
-    def _breathe(self) -> None:
+    def _breathe(self, runner: Any) -> None:
+        """Signs of life, while all workers give theirs."""
         while True:
             self.say(ALIVE, {})
             gevent.sleep(1.0)
+            gone = [one.id for one in getattr(runner, "clients", {}).values() if one.state == STATE_MISSING]
+            if gone:
+                text = f"worker {gone[0]} of the Locust driver gives no sign for {LIVENESS} s"
+                self.say(FAILED, failure(InvalidRun(text)))
+                self.done.set()
 
     def _take(self, environment: Environment, msg: Any) -> None:
         """A worker is there: it gets the job and its number."""
