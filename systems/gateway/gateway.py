@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from systems.catalog import build_gate, build_router, build_table, load_system
+from systems.catalog import CatalogError, build_gate, build_router, build_table, load_system
 from systems.gateway.books import Books
 from systems.gateway.carrier import Carrier
 from systems.gateway.door import Door
@@ -20,6 +20,7 @@ from systems.gateway.programs import Program, Programs
 from systems.gateway.rows import Rows
 from systems.gateway.wires import Wires
 from systems.gateway.workers import Worker, Workers
+from systems.slots import DEFAULTS
 
 TICK_S = 0.5
 """How often leases, and messages that engines did not take, are looked at."""
@@ -42,6 +43,8 @@ class Gateway:
         self.system = load_system(
             options.system, router=options.router, knobs=options.knobs, gate=options.gate
         )
+        if self.system.front != DEFAULTS["front"]:
+            raise CatalogError(f"system {self.system.name}: {self.system.front} serves it, not this gateway")
         self._clock = clock
         self.origin, self.origin_wall = clock(), time.time()
         self.workers = Workers(options.targets, self.now, self._engine)

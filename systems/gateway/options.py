@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Target:
     it (service then is what the scheduler counted, else it is told from the reply's ``usage``).
     ``control``: its control socket. ``kv_blocks``: usable 16-token KV blocks, 0 if unknown. ``key``: sent
     to it as Bearer instead of the client's own authorization; empty: the client's is forwarded.
-    ``max_num_batched_tokens``: of its steps, to tell how many a prompt took.
+    ``max_num_batched_tokens``: of its steps, to tell how many a prompt took. Raises ValueError for a bad URL.
     """
 
     url: str
@@ -26,6 +27,9 @@ class Target:
     kv_blocks: int = 0
     key: str = ""
     max_num_batched_tokens: int = 2048
+
+    def __post_init__(self) -> None:
+        _check_url(self.url)
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class GatewayOptions:
     ``lease_s``: a program that nobody ended is over after so long without a call. ``poll_s``,
     ``poll_limit_s``: how often /health and /metrics of an engine are asked, and how long that may take.
     ``late_s``: engines that have never answered may take so long before their calls fail.
-    ``log``: event log, a JSON object per line (docs/gateway.md); None: none.
+    ``log``: event log, a JSON object per line (docs/gateway.md); None: none. Raises ValueError for no
+    engine, one that is named twice, or a number that cannot be.
     """
 
     targets: tuple[Target, ...]
@@ -58,6 +63,19 @@ class GatewayOptions:
     late_s: float = 300.0
     log: str | None = None
 
+    def __post_init__(self) -> None:
+        urls = [target.url.rstrip("/") for target in self.targets]
+        if not urls:
+            raise ValueError("a gateway needs an engine at least")
+        for url in urls:
+            if urls.count(url) > 1:
+                raise ValueError(f"engine {url} is named twice")
+        for name in ("max_body", "max_hold_s", "heartbeat_s", "lease_s", "poll_s", "poll_limit_s"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be more than 0, got {getattr(self, name)!r}")
+        if not 0 <= self.port <= 65_535:
+            raise ValueError(f"port must be 0 to 65535, got {self.port}")
+
     def as_json(self) -> str:
         """``parse`` reads it."""
         return json.dumps(asdict(self))
@@ -71,6 +89,17 @@ class GatewayOptions:
         targets = tuple(Target(**_known(Target, one)) for one in data.pop("targets", ()))
         keys = tuple(data.pop("api_keys", ()))
         return cls(targets=targets, api_keys=keys, **_known(cls, data))
+
+
+def _check_url(url: str) -> None:
+    """Raises ValueError unless it is http(s)://HOST[:PORT] and nothing more."""
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is none
+        good = False
+    if not good or parts.path not in ("", "/") or parts.query or parts.fragment or parts.username is not None:
+        raise ValueError(f"an engine's URL is http://HOST:PORT (without a path), got {url!r}")
 
 
 def _known(kind: Any, data: Mapping[str, Any]) -> Mapping[str, Any]:
