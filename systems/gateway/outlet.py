@@ -48,13 +48,14 @@ class Outlet:
         if self._response is not None:
             return
         self._response = response = web.StreamResponse(status=status, headers=headers)
-        await response.prepare(self._request)
+        with contextlib.suppress(ConnectionError):  # it has just left
+            await response.prepare(self._request)
         self._transport = self._request.transport
 
     def write(self, piece: bytes, now: float) -> None:
         """Send a piece of the body."""
         transport = self._transport
-        if transport is None:  # the client has left; its handler is about to be cancelled
+        if transport is None or transport.is_closing():  # it has left: its handler is about to be cancelled
             return
         self.written_at = now
         self._between = piece.endswith(b"\n\n")
@@ -83,7 +84,9 @@ class Outlet:
         """The reply is whole."""
         response = self._response
         assert response is not None  # it was begun
-        await response.write_eof()
+        with contextlib.suppress(ConnectionError):  # it has just left
+            if response.prepared:
+                await response.write_eof()
         return response
 
 
