@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
@@ -69,10 +70,7 @@ def _make(front: Front, say: Callable[[str], None], python: str, lock: IO[str]) 
     say(f"building {home() / front.name}: {front.requirement}")
     log = home() / f"{front.name}.log"
     with log.open("w", encoding="utf-8") as output:
-        for words in (
-            [python, "-m", "venv", "--clear", str(home() / front.name)],
-            [str(_python(front)), "-m", "pip", "install", front.requirement],
-        ):
+        for words in _commands(front, python):
             # The children have the lock, too: while one of them lives on without us, nobody else builds.
             done = subprocess.run(
                 words, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False,
@@ -82,6 +80,15 @@ def _make(front: Front, say: Callable[[str], None], python: str, lock: IO[str]) 
                 raise EngineUnavailable(_failed(front, log))
     _stamp(front).touch()
     say(f"{home() / front.name} is ready ({time.monotonic() - began:.0f} s)")
+
+
+def _commands(front: Front, python: str) -> list[list[str]]:
+    """Our own pip installs into it, where we have one: to make a pip of its own takes as long as the rest."""
+    venv = [python, "-m", "venv", "--clear", str(home() / front.name)]
+    install = ["install", "--no-compile", front.requirement]
+    if find_spec("pip") is None:
+        return [venv, [str(_python(front)), "-m", "pip", *install]]
+    return [[*venv, "--without-pip"], [python, "-m", "pip", "--python", str(_python(front)), *install]]
 
 
 def _failed(front: Front, log: Path) -> str:
