@@ -19,9 +19,11 @@ large model: pass more)."""
 HEALTH_S = 2.0
 """A question to a server may take so long."""
 HIDDEN = "***"
+_RAISED = re.compile(r"[\w.]*(?:Error|Exception|Interrupt): \S")
+"""The last line of a traceback."""
 _NO_ANSWER = (OSError, ValueError, http.client.HTTPException)
 """ValueError: what answers is no JSON, or no HTTP at all."""
-_SECRET = re.compile(r"(?:^|[-_.])(?:token|key|keys|secret|password)$", re.IGNORECASE)
+_SECRET = re.compile(r"[-_.](?:token|keys?|secret|password)$", re.IGNORECASE)
 
 
 class Place(NamedTuple):
@@ -76,11 +78,13 @@ def hidden(words: Sequence[str], secrets: Sequence[str] = ()) -> list[str]:
     follows = False
     for word in words:
         name, equals, _ = word.partition("=")
-        if follows and not word.startswith("--"):
-            word = HIDDEN
-        elif equals and word.startswith("-") and _SECRET.search(name):
+        option = word.startswith("--")
+        if option:
+            follows = not equals and _SECRET.search(name) is not None
+        if option and equals and _SECRET.search(name):
             word = f"{name}={HIDDEN}"
-        follows = not equals and word.startswith("-") and _SECRET.search(word) is not None
+        elif follows and not option:  # --api-key takes several
+            word = HIDDEN
         for secret in filter(None, secrets):
             word = word.replace(secret, HIDDEN)
         shown.append(word)
@@ -90,8 +94,10 @@ def hidden(words: Sequence[str], secrets: Sequence[str] = ()) -> list[str]:
 def told(text: str, where: Path) -> str:
     """The last line of a server's output that tells something, as a sentence."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if "Error" in line and "root cause above" not in line]
-    last = (errors or lines)[-1:] or ["nothing"]
+    causes = [line for line in lines if "root cause above" not in line]
+    raised = [line for line in causes if _RAISED.match(line)]
+    errors = [line for line in causes if "Error" in line and not line.startswith("raise ")]
+    last = (raised or errors or lines)[-1:] or ["nothing"]
     return f"its last words: {last[0][-400:]} (all of them: {where})"
 
 
