@@ -20,8 +20,8 @@ NEEDS: Mapping[str, Mapping[str, int]] = {
 """What a scenario must have of what its family names, at least.
 
 One eviction is enough: where many calls are displaced few are left to evict. It was two until
-``--quick --seed 2`` showed a scenario with one. Of 2 400 small and 612 large ones (seeds 1 to 200 and 1 to 51,
-12 schedulers, played on ``sim``) 8 had one, none had fewer, and all had 10 evicted blocks.
+``--quick --seed 2`` showed a scenario with one. Of 2 400 small and 612 large ones (seeds 1 to 200 and 1 to
+51, 12 schedulers, played on ``sim``) 8 had one, none had fewer, and all had 10 evicted blocks.
 """
 
 

@@ -43,8 +43,9 @@ class Account:
     ``since_slot`` is the service received since the slot was given (the
     scheduler's unit); ``fresh`` says that no step since its last admission is
     to bring a token, ``renewed`` that its slot was renewed at this boundary;
-    ``place`` is its place among the running (larger came later); ``waits`` its
-    log, (time in s, arrive|admit|hold|preempt|end).
+    ``place`` is its place among the running (larger came later), ``entry`` the number of its entry among the
+    ledger's ranks that counts; ``order`` is what vLLM compares as
+    ``Request.priority``, (level, key, seq); ``waits`` its log, (time in s, arrive|admit|hold|preempt|end).
 
     While it decodes one token in every step, only the totals grow, and ``since``
     holds those up to which it has been charged; ``settle`` brings it up to date.
@@ -60,9 +61,14 @@ class Account:
     closed: bool = False
     admissions: int = 0
     place: int = 0
+    entry: int = 0
     since_slot: float = 0.0
     since: tuple[int, float] | None = None
     waits: list[tuple[float, str]] = field(default_factory=list)
+    order: tuple[int, float, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._stand(self.slot)
 
     def as_dict(self, request_id: str) -> dict[str, object]:
         """A JSON object for the call log: the row's numbers (INF as null), the waits, vLLM's request id."""
@@ -82,11 +88,6 @@ class Account:
         return self.row.call
 
     @property
-    def order(self) -> tuple[int, float, int]:
-        """(level, key, seq): what vLLM compares as ``Request.priority``."""
-        return (self.slot.level, self.slot.key, self.row.call.seq)
-
-    @property
     def quantum_used(self) -> bool:
         """Whether ``expire`` is due (once settled)."""
         return self.since_slot >= self.slot.quantum
@@ -103,9 +104,13 @@ class Account:
         self._take(slot)
 
     def _take(self, slot: Slot) -> None:
-        self.slot = slot
+        self._stand(slot)
         self.since_slot = 0.0
         self.row.level = slot.level
+
+    def _stand(self, slot: Slot) -> None:
+        self.slot = slot
+        self.order = (slot.level, slot.key, self.row.call.seq)
 
     def admit(self, cached: int, now: float) -> None:
         """It entered the batch with ``cached`` prompt tokens found in the prefix cache."""

@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import count
 from math import nextafter
+from operator import attrgetter
 
 from systems.vllm_host.accounts import Account, Scheduled
 from vocabulary import GRID, INF, Slot
 
 _SLACK = 8
-"""Stale entries per call in the batch before they are swept out."""
+"""Entries per call in the batch before stale ones are swept out."""
+Rank = tuple[int, float, int, int, Account]
+"""(-level, -key, -seq, number of the entry, account)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +65,9 @@ class Ledger:
         self._steady: dict[str, Account] = {}
         self._left: list[Account] = []
         self._levels: Counter[int] = Counter()
-        self._ranks: list[tuple[int, float, int, Account]] = []  # a heap, worst first; stale entries stay
+        self._ranks: list[Rank] = []  # a heap, worst first; stale entries stay
+        self._entries = count()
+        self._most_ranks = _SLACK
         self._places = count(1)
         self._limits: list[tuple[float, int, Slot, Account]] = []
         self._ties = count()
@@ -106,13 +111,13 @@ class Ledger:
     def worst(self) -> Account | None:
         """Who is displaced first: of the largest level; there those renewed now, then the last in order."""
         ranks = self._ranks
-        while ranks and not (ranks[0][3].in_batch and _rank(ranks[0][3]) == ranks[0]):
+        while ranks and not _counts(ranks[0]):
             heappop(ranks)
         if not ranks:
             return None
-        level = ranks[0][3].slot.level
-        renewed = (a for a in self.renewed if a.in_batch and a.slot.level == level)
-        return max(renewed, key=lambda a: a.order, default=ranks[0][3])
+        last = ranks[0][-1]
+        renewed = [a for a in self.renewed if a.in_batch and a.slot.level == last.slot.level]
+        return max(renewed, key=attrgetter("order"), default=last) if renewed else last
 
     @property
     def steady(self) -> Mapping[str, Account]:
@@ -120,11 +125,13 @@ class Ledger:
         return self._steady
 
     def _rank(self, account: Account) -> None:
-        heappush(self._ranks, _rank(account))
-        if len(self._ranks) > _SLACK * (1 + self._levels.total()):
-            live = {rank[3]: rank for rank in self._ranks if rank[3].in_batch or rank[3] is account}
-            self._ranks = [_rank(a) for a in live]
+        level, key, seq = account.order
+        entry = account.entry = next(self._entries)
+        heappush(self._ranks, (-level, -key, -seq, entry, account))
+        if len(self._ranks) > self._most_ranks:
+            self._ranks = [rank for rank in self._ranks if _counts(rank)]
             heapify(self._ranks)
+            self._most_ranks = _SLACK * (1 + len(self._ranks))
 
     def _drop_level(self, level: int) -> None:
         self._levels[level] -= 1
@@ -133,26 +140,23 @@ class Ledger:
 
     # A step
 
-    def begin(self, start: float, tokens: Mapping[str, int]) -> InFlight:
-        """A step of ``tokens`` by request id was scheduled at ``start``: first, who is no longer steady."""
-        steady = self._steady
-        if not tokens.keys() >= steady.keys():
+    def begin(self, start: float, tokens: Mapping[str, int], total: int) -> tuple[InFlight, Sequence[str]]:
+        """A step of ``tokens`` by request id, ``total`` in all, was scheduled at ``start``.
+
+        Returns it and those in it that are not steady, in its order.
+        """
+        steady, others = self._steady, list[str]()
+        if len(tokens) != len(steady) or not tokens.keys() >= steady.keys():
+            others = [n for n in tokens if n not in steady]
+        if len(tokens) - len(others) < len(steady):
             for name in [n for n in steady if n not in tokens]:
                 self._leave(name)
-        left, self._left = self._left, []
-        return InFlight(start, bool(tokens), left)
-
-    def others(self, step: InFlight, tokens: Mapping[str, int], total: int) -> Sequence[str]:
-        """Those in the batch that are not steady, in its order; ``total``: the sum of ``tokens``."""
-        steady = self._steady
-        others = [n for n in tokens if n not in steady] if len(tokens) > len(steady) else []
         if total - sum(tokens[n] for n in others) != len(steady):  # drafts: more than a token each
             for name in [n for n in steady if tokens[n] != 1]:
                 self._leave(name)
-            step.left += self._left
-            self._left = []
             others = [n for n in tokens if n not in steady]
-        return others
+        left, self._left = self._left, []
+        return InFlight(start, bool(tokens), left), others
 
     def add(self, step: InFlight, part: Scheduled) -> None:
         """A part of the step by a call that was not steady; it is from here on if it decodes one token."""
@@ -223,6 +227,6 @@ class Ledger:
         return self.seconds if self.unit == "s" else float(self.steps)
 
 
-def _rank(account: Account) -> tuple[int, float, int, Account]:
-    level, key, seq = account.order
-    return -level, -key, -seq, account
+def _counts(rank: Rank) -> bool:
+    account = rank[-1]
+    return account.in_batch and account.entry == rank[3]

@@ -133,17 +133,25 @@ class Plan:
     def _place(self, request: Request) -> bool:
         if self._victim(request) is None or not self._find_tokens(request):
             return False
-        need, hit_tokens = self.host.blocks_needed(request)
-        while self.slots <= 0 or need > self._free():
-            victim = self._victim(request)
-            if victim is None:
+        while self.slots <= 0:
+            if not self._find_room(request):
                 return False
-            self._remove(victim)
+        need, hit_tokens = self.host.blocks_needed(request)  # looks the whole prompt up
+        while need > self._free():
+            if not self._find_room(request):
+                return False
             need, hit_tokens = self.host.blocks_needed(request)
         self.slots -= 1
         self.reserved += need
         self._give(request, request.num_tokens - hit_tokens)
         return True
+
+    def _find_room(self, request: Request) -> bool:
+        """Displace the worst running call, if ``request`` outranks it."""
+        victim = self._victim(request)
+        if victim is not None:
+            self._remove(victim)
+        return victim is not None
 
     def _find_tokens(self, request: Request) -> bool:
         """Make sure the step has a token left, at the expense of an outranked call in mid-prefill."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush, merge
+from heapq import heapify, heappop, heappush, merge
 from itertools import count
 from typing import Any
 
 Request = Any
 """vLLM's; ``priority`` is the order, (level, key, seq)."""
 Entry = tuple[tuple[int, float, int], int, Request]
+_SLACK = 2
+"""Entries per call before those of calls that were taken out are swept out, too."""
 
 
 class OrderedQueue:
@@ -45,6 +47,9 @@ class OrderedQueue:
         """Put a call in."""
         entry = self._live[request] = next(self._entries)
         heappush(self._heap, (request.priority, entry, request))
+        if len(self._heap) > _SLACK * (1 + len(self._live)):
+            self._heap = [e for e in self._heap if self._live.get(e[2]) == e[1]]
+            heapify(self._heap)
 
     def prepend_request(self, request: Request) -> None:
         """Put a call in: there is no front but the order's."""

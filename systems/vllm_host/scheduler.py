@@ -84,6 +84,7 @@ class PolicyMixin:
         self._ledger = Ledger(self.carried.unit)
         self._callers = Callers()
         self._preempted: list[int] = []
+        self._wavering: list[Scheduled] = []  # the last step's parts that are not steady
         self._displacing = False
         self._last_end = 0.0
         self._log = self.options.open_log()
@@ -194,12 +195,13 @@ class PolicyMixin:
 
     def _begun(self, output: SchedulerOutput, now: float) -> InFlight:
         tokens = output.num_scheduled_tokens
-        step = self._ledger.begin(now, tokens)
-        for name in self._ledger.others(step, tokens, output.total_num_scheduled_tokens):
+        step, others = self._ledger.begin(now, tokens, output.total_num_scheduled_tokens)
+        for name in others:
             account = self.accounts[name]
             enters = not account.in_batch
             part = self._part(name, account, tokens[name], now)
-            self._ledger.add(step, part._replace(first=enters and account.admissions == 1))
+            self._ledger.add(step, part._replace(first=True) if enters and account.admissions == 1 else part)
+        self._wavering = step.parts
         running = len(self.running)
         self.running.extend(self.held.values())
         step.load = (running, len(self.accounts) - running)
@@ -341,7 +343,10 @@ class PolicyMixin:
     def wants_more(self) -> list[Request]:
         """The running calls that may want more than one token in the next step: not in steady decode."""
         steady = self._ledger.steady
-        return [r for r in self.running if r.request_id not in steady]
+        found = [part.request for part in self._wavering if part.account.in_batch]
+        if len(found) + len(steady) == len(self.running):
+            return found
+        return [r for r in self.running if r.request_id not in steady]  # some were not in the last step
 
     def tokens_left(self, request: Request) -> int:
         """Tokens a running call wants in its next step; 0 where the steps in flight bring its last token."""
@@ -355,7 +360,7 @@ class PolicyMixin:
         """(free blocks that admitting it whole takes, tokens the prefix cache has of it)."""
         blocks, hit_tokens, *_ = self.kv_cache_manager.get_computed_blocks(request)
         used = self.keeper.held_by_calls if self.keeper is not None else attrgetter("ref_cnt")
-        in_use = sum(1 for block in blocks.blocks[0] if used(block))
+        in_use = len([True for block in blocks.blocks[0] if used(block)])
         return -(-request.num_tokens // self.block_size) - in_use, hit_tokens
 
     def growth(self, request: Request, tokens: int) -> int:

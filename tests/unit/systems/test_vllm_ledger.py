@@ -42,8 +42,8 @@ def play(kind, unit, seed):
         }
         enters = [n for n in tokens if not accounts[n].in_batch]
         tokens.update(dict.fromkeys(enters, 5))
-        step = ledger.begin(now, tokens)
-        for name in ledger.others(step, tokens, sum(tokens.values())):
+        step, others = ledger.begin(now, tokens, sum(tokens.values()))
+        for name in others:
             account = accounts[name]
             if name in enters:
                 account.admit(0, now)
