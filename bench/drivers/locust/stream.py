@@ -105,9 +105,12 @@ class Streams:
 
 
 def _read(answer: HTTPSocketPoolResponse, pieces: list[Piece]) -> None:
-    """Every line, stamped, to the end of the reply."""
-    clock, readline = time.monotonic, answer.readline
+    """Line by line to the end of the reply: each event with the time at which its last line was here."""
+    clock, readline, event = time.monotonic, answer.readline, b""
     while line := readline(b"\n"):
-        pieces.append((clock(), line))
-    if rest := answer.read():  # an error page need not end with a line's end
-        pieces.append((clock(), rest))
+        event += line
+        if len(line) <= 2:  # the empty line behind an event
+            pieces.append((clock(), event))
+            event = b""
+    if event := event + answer.read():  # an error page has no events, and need not end with a line's end
+        pieces.append((clock(), event))
