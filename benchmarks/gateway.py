@@ -30,19 +30,19 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 import uvloop  # noqa: E402
-from systems.gateway.process import GatewayProcess  # noqa: E402
 
 from benchmarks.calibration import ns_per_turn  # noqa: E402
 from benchmarks.gateway_parts import processes  # noqa: E402
 from benchmarks.gateway_parts.processes import Beside, FakeEngine  # noqa: E402
 from benchmarks.gateway_parts.streams import Load, Tally, once, request_of  # noqa: E402
 from systems.gateway.options import GatewayOptions, Target  # noqa: E402
+from systems.gateway.process import GatewayProcess  # noqa: E402
 
 STREAMS = 128
 SIZE = 30_000
 CHUNKS = (1, 64, 32)
 FIRST_S, GAP_S = 0.1, 0.01
-WARM_S, WINDOW_S = 0.8, 3.0
+WARM_S, WINDOW_S = 0.5, 2.5
 TABLE = 10_000
 MANY = 2_000
 BARS = {"call_us": 400.0, "chunk_us": 35.0, "added_p50_ms": 1.0}
@@ -59,7 +59,8 @@ class Door(NamedTuple):
 @dataclass(frozen=True)
 class Segment:
     """One door under load for a while. ``cpu_us``: of its process group per call; ``client_share`` of a
-    core that we took ourselves; times to the first body byte in ms; ``pieces``: reads per call."""
+    core that we took ourselves; times to the first body byte in ms; ``pieces``: reads per call;
+    ``ns_per_turn``: how fast the core was just before (benchmarks/calibration.py)."""
 
     door: str
     chunks: int
@@ -72,11 +73,12 @@ class Segment:
     first_p99_ms: float
     pieces: float
     errors: int
+    ns_per_turn: float
 
 
 async def measure(door: Door, chunks: int, prefix: str, streams: int = STREAMS) -> Segment:
     """Warm up, then watch a closed loop of ``streams`` for WINDOW_S."""
-    load = Load(door.port, streams, chunks, SIZE, prefix)
+    load, speed = Load(door.port, streams, chunks, SIZE, prefix), ns_per_turn()
     await load.start(FIRST_S + GAP_S * (chunks - 1))
     await asyncio.sleep(WARM_S)
     load.take()
@@ -85,7 +87,7 @@ async def measure(door: Door, chunks: int, prefix: str, streams: int = STREAMS) 
     cpu, own, seconds = used(door) - cpu, time.process_time() - own, time.perf_counter() - begin
     tally = load.take()
     await load.stop()
-    return segment(door, chunks, tally, seconds, (cpu, own))
+    return segment(door, chunks, tally, seconds, (cpu, own), speed)
 
 
 def used(door: Door) -> float:
@@ -93,7 +95,9 @@ def used(door: Door) -> float:
     return processes.cpu_s(door.pid) if door.pid else 0.0
 
 
-def segment(door: Door, chunks: int, tally: Tally, seconds: float, cpu: tuple[float, float]) -> Segment:
+def segment(
+    door: Door, chunks: int, tally: Tally, seconds: float, cpu: tuple[float, float], speed: float
+) -> Segment:
     """What a tally comes to."""
     for error in tally.errors[:3]:
         print(f"{door.name}: {error}", file=sys.stderr)
@@ -102,7 +106,7 @@ def segment(door: Door, chunks: int, tally: Tally, seconds: float, cpu: tuple[fl
     return Segment(
         door.name, chunks, len(tally.first_s), seconds, cpu[0] / calls * 1e6, cpu[0] / seconds,
         cpu[1] / seconds, first[len(first) // 2] * 1e3, first[int(len(first) * 0.99)] * 1e3,
-        tally.pieces / calls, len(tally.errors),
+        tally.pieces / calls, len(tally.errors), speed,
     )  # fmt: skip
 
 
@@ -168,7 +172,7 @@ def table(empty: Door, full: Door, repeat: int) -> dict[str, Any]:
 
 async def flood(door: Door, seconds: float) -> dict[str, Any]:
     """MANY streams open at once, a chunk each 250 ms; descriptors and memory of the gateway meanwhile."""
-    load = Load(door.port, MANY, 32, 2_000, "many")
+    load = Load(door.port, MANY, 64, 2_000, "many")
     begin = time.perf_counter()
     await load.start(4.0)
     await asyncio.sleep(seconds)
@@ -240,14 +244,12 @@ def main() -> None:
         if given.beside:
             other = stack.enter_context(Beside(given.beside, engine.url, folder / "beside.log"))
             doors.append(Door(other.name, other.port, other.pid))
-        speed = [ns_per_turn()]
         segments = cost(given.repeat, doors)
         with gateway("full", engine, folder) as full:
             rows = table(ours, full, given.repeat)
         streams = many(engine, ours)
-        speed.append(ns_per_turn())
     found = {
-        "bars": BARS, "streams": STREAMS, "body_bytes": SIZE, "repeat": given.repeat, "ns_per_turn": speed,
+        "bars": BARS, "streams": STREAMS, "body_bytes": SIZE, "repeat": given.repeat,
         "figures": {door.name: figures(segments, door.name, given.repeat) for door in doors[1:]},
         "table": rows, "many": streams, "segments": [asdict(one) for one in segments],
     }  # fmt: skip
@@ -258,7 +260,8 @@ def main() -> None:
 
 def show(found: dict[str, Any]) -> None:
     """The tables: medians over the repeats [least, most]."""
-    low, high = min(found["ns_per_turn"]), max(found["ns_per_turn"])
+    speeds = [one["ns_per_turn"] for one in found["segments"]]
+    low, high = min(speeds), max(speeds)
     print(
         f"\n{STREAMS} streams, {SIZE} bytes each, {found['repeat']} repeats, {low:.0f}-{high:.0f} ns/turn\n"
     )

@@ -133,14 +133,15 @@ class Load:
 
     async def start(self, spread_s: float = 0.0) -> None:
         """All connections, evenly over ``spread_s``: closed loops that begin together stay together."""
+        gap = spread_s / len(self._requests)
+        opening = (self._open(request, number * gap) for number, request in enumerate(self._requests))
+        self._streams = list(await asyncio.gather(*opening))
+
+    async def _open(self, request: bytes, after_s: float) -> Stream:
+        await asyncio.sleep(after_s)
         loop = asyncio.get_running_loop()
-        begin = loop.time()
-        for number, request in enumerate(self._requests):
-            due = begin + spread_s * number / len(self._requests)
-            if due > loop.time():
-                await asyncio.sleep(due - loop.time())
-            _, stream = await loop.create_connection(self._maker(request), "127.0.0.1", self._port)
-            self._streams.append(stream)
+        _, stream = await loop.create_connection(self._maker(request), "127.0.0.1", self._port)
+        return stream
 
     def _maker(self, request: bytes) -> Callable[[], Stream]:
         return lambda: Stream(self._chunks, lambda: request if self._going else None, lambda: self._tally)

@@ -53,6 +53,7 @@ class FakeVictim(FakeEngine):
 
     def __init__(self) -> None:
         super().__init__(first_s=0.03, gap_s=0.01)
+        self._paused = False
         self._mending = asyncio.Lock()
 
     def target(self) -> Target:
@@ -66,7 +67,8 @@ class FakeVictim(FakeEngine):
                 return await asyncio.to_thread(self._kill)
             if kind == "pause":
                 self.pause(True)
-            elif self.pid:
+                self._paused = True
+            elif self.pid and not self._paused:  # one that is stopped hangs anyway
                 await asyncio.to_thread(self.set, hang_metrics=True)
             return 0
 
@@ -81,6 +83,7 @@ class FakeVictim(FakeEngine):
         """See Victim."""
         async with self._mending:
             self.pause(False)
+            self._paused = False
             if not self.pid:
                 await asyncio.to_thread(self.start)
             await asyncio.to_thread(self.set, hang_metrics=False)
