@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 MAX_HEAD = 1 << 16
@@ -138,6 +139,10 @@ class Reply:
 
     def _chunk(self, data: bytes) -> bytes:
         """At a chunk's size or within its bytes; ``_left`` counts those that are still to come."""
+        if not self._left and self._state is Reply._chunk:
+            end = data.find(b"\r\n", 0, 20)
+            if end > 0 and len(data) - end - 4 == (_size_of(data[:end]) or -1) and data.endswith(b"\r\n"):
+                return data[end + 2 : -2]  # one whole chunk, as most are that a server streams
         out, at, size = [], 0, len(data)
         while at < size:
             if self._left:
@@ -248,6 +253,7 @@ def _length_of(lengths: set[str]) -> int:
     return int(one)
 
 
+@lru_cache(maxsize=1024)
 def _size_of(line: bytes) -> int:
     match = _SIZE.fullmatch(line)
     if match is None:

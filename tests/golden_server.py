@@ -89,6 +89,11 @@ class GoldenServer:
         """Of the server's process."""
         return self._process.pid
 
+    def cpu_s(self) -> float:
+        """CPU time that the server's process has used (Linux)."""
+        fields = Path("/proc", str(self.pid), "stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def log(self) -> dict[str, Sent]:
         """All calls since the last time it was asked, by X-Request-Id."""
         with urllib.request.urlopen(f"{self.url}/log", timeout=30) as answer:
