@@ -119,6 +119,10 @@ def cell(plan: LivePlan, pool: Pool, *, force: bool = False, progress: Progress 
 
 def with_rate(config: RunConfig, pool: Pool, say: Say) -> tuple[RunConfig, Pilot | None]:
     """The run with the rate that a pilot tells, where none is given, and the pilot. Raises BenchError."""
+    if config.rate is None and config.concurrency is None:
+        live_plan(replace(config, rate=1.0))  # what is wrong is told before anything starts
+    else:
+        live_plan(config)
     found = pilot(config, pool, say)
     return loaded(config, found, LiveOptions.of(config).load), found
 

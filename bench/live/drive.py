@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bench.calibration.steps import HEAD, steps_of
+from bench.drivers.audit import Audit
 from bench.drivers.completions import CallFailed, Completions
 from bench.drivers.effects import ProgramError
 from bench.drivers.live import drive_live
@@ -20,6 +22,7 @@ from bench.drivers.token_ids import TokenIds
 from bench.errors import InvalidRun, MissingError
 from bench.files import write_json
 from bench.live.deployment import Deployment, cores
+from bench.live.goodbyes import Goodbyes
 from bench.live.lag import lag
 from bench.live.logs import EngineLog
 from bench.live.plan import LivePlan
@@ -40,32 +43,52 @@ UNKNOWN = ("wait.", "exec.", "kv.", "preemptions.", "utilisation.")
 NO_LOGS = "not measured: these engines have no scheduler of ours to log it"
 
 
-def drive(plan: LivePlan, sink: Sink, progress: Progress | None, deployment: Deployment) -> RunEnd:
-    """Run the plan's programs through the deployment.
+@dataclass(frozen=True)
+class Measured:
+    """One run: what the client saw, and what each engine logged of it (nothing: it has no log of ours).
 
-    Raises MissingError if something of it dies (with its last words), InvalidRun if a call or program fails
-    or the client cannot keep up.
+    ``late``: audits of runs before this one that do not count; ``unflushed``: why caches were not emptied."""
+
+    live: LiveRun
+    logs: Sequence[EngineLog]
+    late: Sequence[Mapping[str, Any]]
+    unflushed: str
+
+
+def drive(plan: LivePlan, sink: Sink, progress: Progress | None, deployment: Deployment) -> RunEnd:
+    """Run the plan's programs through the deployment, into the event log. Raises as ``measure``."""
+    run = measure(plan, deployment, progress)
+    rows = rows_of(run.live, run.logs)
+    rows.send(sink)
+    _keep(plan.folder, run)
+    return RunEnd(run.live.took, len(rows.programs), len(rows.calls), rows.totals, _said(run))
+
+
+def measure(plan: LivePlan, deployment: Deployment, progress: Progress | None = None) -> Measured:
+    """Run the plan's programs; again, at most ``ATTEMPTS`` times in all, if the client was late.
+
+    Raises MissingError if something of the deployment dies (with its last words), InvalidRun if a call or
+    program fails or the client is late each time.
     """
-    late: list[dict[str, Any]] = []
+    late: list[Mapping[str, Any]] = []
     while True:
         unflushed = deployment.flush()
-        live, logs = measured(plan, deployment, progress)
-        if live.audit.verdict != "invalid":
-            break
+        live, logs = _once(plan, deployment, progress)
+        if _judged(plan, live.audit).verdict != "invalid":
+            return Measured(live, logs, late, unflushed)
         late.append(asdict(live.audit))
         if len(late) == ATTEMPTS:
             raise InvalidRun(f"the client could not keep up, {ATTEMPTS} times: {live.audit}")
-    rows = rows_of(live, logs)
-    rows.send(sink)
-    _keep(plan.folder, live, logs, late)
-    said = _said(live, logs, late, unflushed)
-    return RunEnd(live.took, len(rows.programs), len(rows.calls), rows.totals, said)
 
 
-def measured(
+def _judged(plan: LivePlan, audit: Audit) -> Audit:
+    """Programs that are all sent at once (a pilot's) have no rate that could be missed."""
+    return audit if len(set(plan.times or ())) > 1 else replace(audit, delivered=None)
+
+
+def _once(
     plan: LivePlan, deployment: Deployment, progress: Progress | None
 ) -> tuple[LiveRun, list[EngineLog]]:
-    """What the client saw of one run, and what each engine logged of it. Raises as ``drive``."""
     deployment.runs += 1
     name = f"{plan.cell}r{deployment.runs}"
     deployment.logs.mark()
@@ -84,15 +107,19 @@ def measured(
 
 async def _drive(plan: LivePlan, deployment: Deployment, name: str, progress: Progress | None) -> LiveRun:
     specs, done = plan.programs.programs, 0
+    async with AsyncExitStack() as stack:
+        say = deployment.over
+        if deployment.front is not None:
+            say = (await stack.enter_async_context(Goodbyes(deployment.url))).say
 
-    def over(program: str) -> None:
-        nonlocal done
-        done += 1
-        deployment.over(program)
-        if progress is not None:
-            progress(done, len(specs))
+        def over(program: str) -> None:
+            nonlocal done
+            done += 1
+            say(program)
+            if progress is not None:
+                progress(done, len(specs))
 
-    async with client_of(plan, deployment) as client:
+        client = await stack.enter_async_context(client_of(plan, deployment))
         live = await drive_live(
             specs, plan.times or (), client, TokenIds(deployment.vocabulary, SALT), run=name,
             cache_salt=name, watch=deployment.check, over=over,
@@ -109,16 +136,17 @@ def client_of(plan: LivePlan, deployment: Deployment) -> Any:
     return kind(deployment.url, deployment.model)
 
 
-def _keep(folder: Path, live: LiveRun, logs: Sequence[EngineLog], late: Sequence[dict[str, Any]]) -> None:
+def _keep(folder: Path, run: Measured) -> None:
     """What no table has: the client's view of each call, its audits, and the steps for predictions."""
+    live = run.live
     calls = [
         [c.program, c.thread, c.index, c.outcome, c.t_ready, c.t_sched, c.t_send, c.t_first, c.t_last]
         for c in live.calls
     ]
     columns = ["program", "thread", "index", "outcome", "t_ready", "t_sched", "t_send", "t_first", "t_last"]
-    audit = {"audit": asdict(live.audit), "verdict": live.audit.verdict, "discarded": list(late)}
+    audit = {"audit": asdict(live.audit), "verdict": live.audit.verdict, "discarded": list(run.late)}
     write_json(folder / "client.json", {"run": live.name, **audit, "columns": columns, "calls": calls})
-    write_json(folder / "steps.json", {"lag_s": lag(live, logs), "engines": plain_steps(logs)})
+    write_json(folder / "steps.json", {"lag_s": lag(live, run.logs), "engines": plain_steps(run.logs)})
 
 
 def plain_steps(logs: Sequence[EngineLog]) -> list[dict[str, Any]]:
@@ -132,21 +160,24 @@ def plain_steps(logs: Sequence[EngineLog]) -> list[dict[str, Any]]:
     ]
 
 
-def _said(live: LiveRun, logs: Sequence[EngineLog], late: Sequence[Any], unflushed: str) -> dict[str, Any]:
-    warnings = []
-    if live.audit.verdict != "ok":
-        warnings.append(f"the client was {live.audit}: client-side times may be late")
-    if late:
-        warnings.append(f"{len(late)} runs before this one were discarded: the client was late (client.json)")
-    if unflushed:
-        warnings.append(f"prefix caches could not be flushed ({unflushed}); a salt keeps the cell apart")
-    if not logs:
+def _said(run: Measured) -> dict[str, Any]:
+    """What the summary has beside the tables' numbers."""
+    audit, warnings = run.live.audit, []
+    if audit.verdict != "ok":
+        warnings.append(f"the client was {audit}: client-side times may be late")
+    if run.late:
+        warnings.append(
+            f"{len(run.late)} runs before this one do not count: the client was late (client.json)"
+        )
+    if run.unflushed:
+        warnings.append(f"prefix caches could not be flushed ({run.unflushed}); a salt keeps the cell apart")
+    if not run.logs:
         warnings.append(f"wait, execution, cache hits, preemptions: {NO_LOGS}")
     return {
-        "client": {"verdict": live.audit.verdict, "text": str(live.audit)},
-        "metrics": _seen(live),
+        "client": {"verdict": audit.verdict, "text": str(audit)},
+        "metrics": _seen(run.live),
         "warnings": warnings,
-        "unknown": {} if logs else dict.fromkeys(UNKNOWN, NO_LOGS),
+        "unknown": {} if run.logs else dict.fromkeys(UNKNOWN, NO_LOGS),
     }
 
 

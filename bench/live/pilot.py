@@ -20,7 +20,7 @@ import numpy as np
 from bench.config import RunConfig
 from bench.drivers.live_records import LiveRun
 from bench.files import write_json
-from bench.live.drive import measured, plain_steps
+from bench.live.drive import measure, plain_steps
 from bench.live.lag import lag
 from bench.live.plan import LivePlan, live_plan
 from bench.live.pool import Pool
@@ -62,10 +62,12 @@ def pilot(config: RunConfig, pool: Pool, say: Callable[[str], None]) -> Pilot:
     say(
         f"pilot of {plan.programs.name}: {len(plan.programs.programs)} programs at once, {plan.config.system}"
     )
-    live, logs = measured(plan, pool.get(plan), None)
+    run = measure(plan, pool.get(plan))
+    live = run.live
     made = Pilot(
-        path.stem, capacity(live), len(live.programs), lag(live, logs), plain_steps(logs), live.audit.verdict
-    )
+        path.stem, capacity(live), len(live.programs), lag(live, run.logs), plain_steps(run.logs),
+        live.audit.verdict,
+    )  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, vars(made))
     say(f"pilot of {plan.programs.name}: {made.capacity:.3g} programs/s in {live.took:.1f} s")

@@ -1,0 +1,51 @@
+"""Tells a gateway, while a run goes on, which programs are over: rows, pins and places are freed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from types import TracebackType
+from typing import Self
+
+from systems.http1 import Connections, HttpFailed
+
+PATIENCE_S = 10.0
+
+
+class Goodbyes:
+    """Use as ``async with``; the end of the block waits for all that were said. Those that fail are counted:
+    the gateway then forgets the program when its lease ends."""
+
+    def __init__(self, url: str) -> None:
+        self._server = Connections.at(url)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.failed = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.close()
+
+    def say(self, program: str) -> None:
+        """A program is over."""
+        task = asyncio.create_task(self._say(program))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _say(self, program: str) -> None:
+        body = json.dumps({"program_id": program}).encode()
+        headers = {"Content-Type": "application/json"}
+        status = 0
+        with contextlib.suppress(HttpFailed, TimeoutError):
+            async with (
+                asyncio.timeout(PATIENCE_S),
+                await self._server.request("POST", "/programs/end", headers, body) as reply,
+            ):
+                await reply.wait()
+                status = reply.status
+        self.failed += status != 200

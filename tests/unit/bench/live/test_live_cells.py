@@ -1,0 +1,190 @@
+"""Live cells from a command to the event log, on engines that are none."""
+
+import json
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from bench.drivers.audit import Audit
+from bench.errors import BenchError, Exit, InvalidRun
+from bench.live.cells import run_live, sweep_live
+from bench.live.pilot import SEED
+
+
+def frame(result, name):
+    return pd.read_parquet(result.folder / f"{name}.parquet")
+
+
+def test_a_run_is_measured_logged_and_not_made_again(stage, config):
+    swept = run_live([config()], stage.said.append, pool=stage.pool)
+    (first,) = swept.outcomes
+    assert first.summary["badge"].startswith(
+        "MEASURED (vLLM 0.0 on CPU A CPU, 2 cores), 1 x tiny-llama, 256 KV"
+    )
+    assert first.summary["outcomes"] == {"finished": 6}
+    assert first.summary["card"]["engine"]["kind"].startswith("measured")
+    assert first.summary["client"]["verdict"] in ("ok", "suspect")
+    metrics = first.summary["metrics"]
+    assert metrics["wait.exec_s"]["value"] > 0
+    assert metrics["client.ttft.mean"]["value"] > 0
+    made = json.loads((first.folder / "manifest.json").read_text())
+    assert made["serving"]["engines"][0]["command"] == ["fake", "engine-0"]
+    assert made["identity"]["live"]["version"] == "0.0"
+    (engine,) = stage.engines
+    assert engine.flushed == 2  # before the pilot, and before the cell
+    assert engine.begun == 1
+
+    again = run_live([config()], stage.said.append, pool=stage.pool).outcomes[0]
+    assert again.cached
+    assert again.summary["result_hash"] == first.summary["result_hash"]
+    assert len(stage.engines) == 1
+
+
+def test_every_second_of_a_program_is_accounted_for(stage, config):
+    (result,) = run_live([config(workload="react", n=4)], stage.said.append, pool=stage.pool).outcomes
+    programs, calls = frame(result, "programs"), frame(result, "calls")
+    parts = [c for c in programs if c.startswith("cp_")]
+    assert (programs[parts].sum(axis=1) == programs.t_end - programs.t_arrive).all()
+    assert (programs.cp_overhead_s > 0).all()
+    assert (programs.cp_wait_s + programs.cp_prefill_s + programs.cp_decode_s > 0).all()
+    assert programs.tool_s.sum() > 0
+    assert (programs.cp_tool_s == programs.tool_s).all()  # one thread: all of it is on the path
+    assert calls.t_arrive.min() > 0
+    assert (calls.t_end <= programs.t_end.max()).all()
+    assert calls.seq.is_unique
+    assert list(frame(result, "engine").waiting)[-1] == 0
+
+
+def test_a_sweep_takes_systems_in_turn_and_predicts_each_cell_from_others(stage, config):
+    configs = [config(system=system, seed=seed, n=24) for seed in (1, 2) for system in ("vllm-opt", "mlfq")]
+    swept = sweep_live(configs, stage.said.append, pool=stage.pool)
+    assert [o.summary["system"] for o in swept.outcomes] == ["vllm-opt", "mlfq"] * 2
+    assert [engine.begun for engine in stage.engines] == [1, 1]
+    rows, notes = swept.beside(stage.said.append)
+    assert notes == []
+    assert [(row["system"], row["seeds"]) for row in rows] == [("vllm-opt", [1, 2]), ("mlfq", [1, 2])]
+    assert rows[0]["ratio"] is None
+    assert rows[1]["ratio"]["value"] > 0
+    for row in rows:
+        assert row["predicted"]["response_mean"]["value"] > 0
+        assert row["measured"]["hit_rate"]["value"] == pytest.approx(
+            row["predicted"]["hit_rate"]["value"], abs=0.3
+        )
+    names = {o.folder.name: o for o in swept.outcomes}
+    for outcome in swept.outcomes:
+        predicted = json.loads((outcome.folder / "predicted.json").read_text())
+        for source in predicted["fitted_on"]:
+            assert names[source].summary["seed"] != outcome.summary["seed"]
+            assert names[source].summary["system"] == "vllm-opt"
+    before = (swept.outcomes[0].folder / "predicted.json").stat().st_mtime_ns
+    swept.beside(stage.said.append)
+    assert (swept.outcomes[0].folder / "predicted.json").stat().st_mtime_ns == before
+
+
+def test_one_run_is_predicted_from_the_pilot(stage, config):
+    swept = run_live([config(n=24)], stage.said.append, pool=stage.pool)
+    (row,), notes = swept.beside(stage.said.append)
+    assert notes == []
+    predicted = json.loads((swept.outcomes[0].folder / "predicted.json").read_text())
+    assert predicted["fitted_on"] == [f"pilot {swept.pilots[0].name}"]
+    assert row["predicted"]["response_mean"]["value"] > 0
+
+
+def test_without_a_rate_the_pilot_tells_it_and_is_kept(stage, config, tmp_path):
+    asked = config(rate=None, knobs={"live.front": "none", "live.load": "0.5"})
+    first = run_live([asked], stage.said.append, pool=stage.pool)
+    (kept,) = (tmp_path / "out" / "pilots").glob("*.json")
+    capacity = json.loads(kept.read_text())["capacity"]
+    assert first.plans[0].rate == float(f"{0.5 * capacity:.3g}")
+    again = run_live([asked], stage.said.append, pool=stage.pool)
+    assert again.outcomes[0].cached
+    assert len(stage.engines) == 1
+    seeds = json.loads((first.outcomes[0].folder / "manifest.json").read_text())["seeds"]
+    assert SEED not in seeds
+
+
+def test_an_engine_that_dies_ends_its_cell_and_the_others_go_on(stage, config):
+    stage.options["answers"] = 120  # warm-up, the pilot and a part of the first cell
+    configs = [config(seed=seed, n=12) for seed in (1, 2)]
+    swept = sweep_live(configs, stage.said.append, pool=stage.pool)
+    dead = [o for o in swept.outcomes if not hasattr(o, "summary")]
+    assert dead
+    assert all(o.exit_code == Exit.MISSING for o in dead)
+    assert "its last words: Killed" in dead[0].message
+    assert len(stage.engines) >= 2  # a new one for the cell that follows
+    del stage.options["answers"]
+    again = sweep_live(configs, stage.said.append, pool=stage.pool)
+    assert again.done == 2
+
+
+def test_a_client_that_is_late_makes_no_result(stage, config, monkeypatch):
+    monkeypatch.setattr(Audit, "verdict", property(lambda self: "invalid"))
+    with pytest.raises(InvalidRun, match="could not keep up, 3 times"):
+        run_live([config()], stage.said.append, pool=stage.pool)
+
+
+def test_caches_that_cannot_be_flushed_are_said(stage, config):
+    pool = stage.pool()
+    make = stage.make
+
+    def stubborn(plan, folder):
+        made = make(plan, folder)
+        for engine in made:
+            engine.flushes = False
+        return made
+
+    pool._engines = stubborn
+    (result,) = run_live([config()], stage.said.append, pool=lambda: pool).outcomes
+    assert any(
+        "could not be flushed (POST /reset_prefix_cache answers 404)" in w for w in result.summary["warnings"]
+    )
+
+
+def test_engines_without_logs_tell_no_waits(stage, config):
+    stage.options["logs"] = False
+    swept = run_live([config()], stage.said.append, pool=stage.pool)
+    metrics = swept.outcomes[0].summary["metrics"]
+    assert metrics["wait.wait_s"]["value"] is None
+    assert "no scheduler of ours" in metrics["kv.hit_rate"]["note"]
+    assert metrics["program.response.mean"]["value"] > 0
+    assert swept.beside(stage.said.append) == ([], [])
+
+
+def test_two_engines_keep_books_of_their_own(stage, config):
+    from systems.gateway.options import GatewayOptions, Target
+    from systems.gateway.process import GatewayProcess
+
+    def front(plan, engines, folder):
+        targets = tuple(Target(e.url, str(e.calls), None, plan.engine.kv_blocks) for e in engines)
+        return GatewayProcess(GatewayOptions(targets, plan.config.system, knobs={}), folder)
+
+    asked = config(replicas=2, n=8, knobs={"live.client": "stream"})
+    (result,) = run_live([asked], stage.said.append, pool=lambda: stage.pool(front=front)).outcomes
+    calls, totals = frame(result, "calls"), frame(result, "totals")
+    assert set(calls.engine) == {0, 1}
+    assert list(totals.calls_finished) == list(calls.groupby("engine").size())
+    assert json.loads((result.folder / "manifest.json").read_text())["serving"]["front"]["kind"] == "gateway"
+
+
+def test_errors_are_told_before_anything_starts(stage, config):
+    for change, message in [
+        ({"concurrency": 2, "rate": None}, "give --rate, not --concurrency"),
+        ({"knobs": {"engine.kv_blocks": "15"}}, "multiple of 2"),
+        ({"replicas": 2}, "live.front=none calls one engine"),
+        ({"model": "llama-3.1-8b"}, "no GPU here to serve"),
+        ({"knobs": {"latency.prefill": "1.1"}}, "a live engine takes its own"),
+        ({"knobs": {"live.attach": "host:1"}}, "takes URLs"),
+        ({"knobs": {"live.load": "0"}}, "between 0.05 and 10"),
+        ({"knobs": {"live.attach": "http://a:1"}, "system": "mlfq"}, "keep their scheduler"),
+        ({"system": "srpt"}, "cannot run on engine vllm"),
+    ]:
+        with pytest.raises(BenchError, match=message):
+            run_live([config(**change)], stage.said.append, pool=stage.pool)
+    assert stage.engines == []
+
+
+def test_a_bad_cell_of_a_sweep_is_a_failure(stage, config):
+    swept = sweep_live([config(), replace(config(), system="srpt")], stage.said.append, pool=stage.pool)
+    assert swept.done == 1
+    assert swept.outcomes[1].exit_code == Exit.MISSING
