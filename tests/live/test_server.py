@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from bench.arriving import arriving, program_hash
 from bench.calibration.steps import read_steps
+from bench.config import RunConfig
 from bench.drivers.completions import CallFailed, Completions, Request
 from bench.drivers.live import drive_live
+from bench.drivers.locust.run import Recipe, drive_locust
 from bench.drivers.token_ids import TokenIds
 from bench.fidelity.server_calls import logged, numbers
 from systems.engines.vllm_server import ServerOptions, VllmServer
@@ -114,3 +117,22 @@ def test_a_call_that_the_server_refuses_is_an_error_and_the_server_goes_on(serve
         asyncio.run(refused())
     server.check()
     assert len(drive(server, [PROGRAMS[1]], "after").calls) == 1
+
+
+def test_locust_is_told_the_same(server):
+    """Streamed, by the second driver's processes: the same programs, the same greedy replies."""
+    config = RunConfig("vllm-opt", "tests.live.test_server:agent", rate=20.0, n=4, seed=1)
+    programs, times = arriving(config, server.options.max_model_len, "")
+    twin = drive(server, programs.programs, "twin")
+    recipe = Recipe(config, program_hash(programs, times), server.options.max_model_len)
+    live = drive_locust(
+        recipe, times, server.url, server.options.name, vocabulary=VOCABULARY, salt="test", run="locust",
+        cache_salt="locust", workers=2, watch=server.check,
+    )  # fmt: skip
+    assert live.said() == twin.said()
+    assert len(live.said()) == 20
+    rows = {row.key: row for row in logged(server.calls, "locust")}
+    assert set(rows) == set(live.said())
+    for call in live.calls:
+        assert call.t_send <= call.t_first <= call.t_last
+        assert sum(n for _, n in call.chunks) == len(call.tokens)
