@@ -57,7 +57,7 @@ class Streaming:
         t_send = time.monotonic()
         try:
             async with asyncio.timeout(self._limit_s):
-                status = await self._exchange("/v1/completions", request.name, body, pieces)
+                status = await self._exchange("/v1/completions", request, body, pieces)
         except TimeoutError:
             size = sum(len(piece) for _, piece in pieces)
             text = f"not over after {self._limit_s:g} s, {size} bytes of it came"
@@ -69,8 +69,8 @@ class Streaming:
             await asyncio.sleep(0)
         return reading.response(t_send)
 
-    async def _exchange(self, path: str, name: str, body: bytes, pieces: list[Piece]) -> int:
-        headers = self._headers | {"X-Request-Id": name}
+    async def _exchange(self, path: str, request: Request, body: bytes, pieces: list[Piece]) -> int:
+        headers = {**self._headers, **request.headers, "X-Request-Id": request.name}
         keep = pieces.append
         async with await self._server.request(
             "POST", path, headers, body, receive=lambda stamp, piece: keep((stamp, piece))
@@ -160,6 +160,10 @@ def sse_events(pieces: Sequence[Piece]) -> Iterator[Piece]:
     """
     kept = b""
     for stamp, piece in pieces:
+        plain = not kept and piece.startswith(b"data: ") and piece.endswith(b"\n\n")
+        if plain and piece.count(b"\n") == 2 and b"\r" not in piece:  # one event, as most pieces are
+            yield stamp, piece[6:-2]
+            continue
         text = kept + piece if kept else piece
         if b"\r" in text:
             cut = text.endswith(b"\r")  # its LF may be in the next piece
@@ -169,6 +173,10 @@ def sse_events(pieces: Sequence[Piece]) -> Iterator[Piece]:
             data = _data(event)
             if data:
                 yield stamp, data
+
+
+def _is_plain(piece: bytes) -> bool:
+    return piece.startswith(b"data: ") and piece.endswith(b"\n\n") and b"\r" not in piece
 
 
 def _data(event: bytes) -> bytes:
