@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from aiohttp import web
-
 from systems.gateway.bodies import caller_fields, outgoing
 from systems.gateway.books import Books
 from systems.gateway.door import Door
@@ -15,7 +13,7 @@ from systems.gateway.errors import Refused
 from systems.gateway.headers import returned
 from systems.gateway.intake import Intake
 from systems.gateway.options import GatewayOptions
-from systems.gateway.outlet import Hearts, Outlet
+from systems.gateway.outlet import Hearts, Outlet, Sent
 from systems.gateway.rows import Rows
 from systems.gateway.ticket import Ticket
 from systems.gateway.wires import Onward, Wires
@@ -43,11 +41,10 @@ class Carrier:
         self._now = now
         self._origin = origin
 
-    async def carry(self, request: web.Request, ticket: Ticket, onward: Onward) -> web.StreamResponse:
+    async def carry(self, outlet: Outlet, ticket: Ticket, onward: Onward) -> Sent:
         """The reply, sent or about to be. The ticket is settled whatever happens."""
-        ask = ticket.ask
-        outlet = Outlet(request, ask.stream, ask.endpoint.anthropic)
-        if ask.stream:
+        outlet.streams = ticket.ask.stream
+        if outlet.streams:
             outlet.written_at = self._now()
             self._hearts.add(outlet)
         try:
@@ -65,7 +62,7 @@ class Carrier:
         finally:
             self._hearts.remove(outlet)
 
-    async def _carry(self, ticket: Ticket, outlet: Outlet, onward: Onward) -> web.StreamResponse:
+    async def _carry(self, ticket: Ticket, outlet: Outlet, onward: Onward) -> Sent:
         deadline = ticket.passage.t_arrive + self._options.max_hold_s
         engine = await self._admitted(ticket, deadline)
         lost: set[int] = set()
@@ -129,9 +126,7 @@ class Carrier:
 
     # -- the exchange ------------------------------------------------------------------
 
-    async def _exchange(
-        self, ticket: Ticket, worker: Worker, outlet: Outlet, onward: Onward
-    ) -> web.StreamResponse:
+    async def _exchange(self, ticket: Ticket, worker: Worker, outlet: Outlet, onward: Onward) -> Sent:
         ask, passage = ticket.ask, ticket.passage
         fields = caller_fields(passage.name, passage.thread, ticket.snap)
         body = outgoing(ask, fields, ticket.request_id, wants_usage=not self._rows.kept(worker))
@@ -144,9 +139,7 @@ class Carrier:
             await exchange.wait()
             return await self._whole(ticket, exchange, intake, outlet)
 
-    async def _stream(
-        self, ticket: Ticket, exchange: Exchange, intake: Intake, outlet: Outlet
-    ) -> web.StreamResponse:
+    async def _stream(self, ticket: Ticket, exchange: Exchange, intake: Intake, outlet: Outlet) -> Sent:
         """Piece by piece, as they come."""
         ticket.good = True
         await outlet.begin(exchange.status, returned(exchange.headers))
@@ -160,9 +153,7 @@ class Carrier:
         self._books.leave(ticket, outcome, exchange.status)  # before the client can know that it is over
         return await outlet.end()
 
-    async def _whole(
-        self, ticket: Ticket, exchange: Exchange, intake: Intake, outlet: Outlet
-    ) -> web.StreamResponse:
+    async def _whole(self, ticket: Ticket, exchange: Exchange, intake: Intake, outlet: Outlet) -> Sent:
         """In one piece, so that an engine may be lost until it is here; the engine's errors, too."""
         status, body = exchange.status, intake.whole()
         ticket.good = status < 400
@@ -174,19 +165,15 @@ class Carrier:
         if outlet.begun:  # by a heartbeat: its status cannot be changed any more
             outlet.fail(body, self._now())
             return await outlet.end()
-        return web.Response(status=status, body=body, headers=returned(exchange.headers))
+        return outlet.whole(status, returned(exchange.headers), body)
 
     # -- other ends --------------------------------------------------------------------
 
-    async def _refuse(self, ticket: Ticket, outlet: Outlet, refused: Refused) -> web.StreamResponse:
-        """Our own error: as a reply, or as the last event of a stream that has begun."""
+    async def _refuse(self, ticket: Ticket, outlet: Outlet, refused: Refused) -> Sent:
         self._books.leave(ticket, refused.outcome, refused.status, refused.message)
-        if not outlet.begun:
-            return refused.response(outlet.anthropic)
-        outlet.fail(refused.body(outlet.anthropic), self._now())
-        return await outlet.end()
+        return await outlet.refuse(refused, self._now())
 
-    async def _give_way(self, ticket: Ticket, outlet: Outlet) -> web.StreamResponse:
+    async def _give_way(self, ticket: Ticket, outlet: Outlet) -> Sent:
         """The same turn came again: this attempt ends here, and the other one has the engine."""
         task = asyncio.current_task()
         if task is not None:

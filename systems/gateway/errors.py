@@ -35,13 +35,18 @@ class Refused(Exception):
         """The error object: OpenAI's shape, or Anthropic's."""
         return error_body(self.status, self.message, self.param, anthropic)
 
+    def headers(self) -> list[tuple[str, str]]:
+        """Of the reply."""
+        found = [("Content-Type", JSON)]
+        if self.retry_s:
+            found.append(("Retry-After", str(self.retry_s)))
+        if self.status == 401:
+            found.append(("WWW-Authenticate", "Bearer"))
+        return found
+
     def response(self, anthropic: bool = False) -> web.Response:
         """The whole reply."""
-        headers = {"Retry-After": str(self.retry_s)} if self.retry_s else {}
-        if self.status == 401:
-            headers["WWW-Authenticate"] = "Bearer"
-        body = self.body(anthropic)
-        return web.Response(status=self.status, body=body, headers=headers, content_type=JSON)
+        return web.Response(status=self.status, body=self.body(anthropic), headers=self.headers())
 
 
 def error_body(status: int, message: str, param: str = "", anthropic: bool = False) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import orjson
 from aiohttp import web
@@ -15,6 +15,7 @@ from systems.gateway.gateway import Gateway
 from systems.gateway.headers import KEYS, forwarded, returned
 from systems.gateway.identity import caller_of, program_id
 from systems.gateway.observe import Passage
+from systems.gateway.outlet import AppOutlet, Outlet, Sent
 from systems.gateway.wires import Onward
 from systems.http1 import HttpFailed
 
@@ -28,9 +29,7 @@ class Front:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._keys = [key.encode() for key in gateway.options.api_keys]
-        self._stays = {
-            w.id: KEYS if self._keys or w.target.key else frozenset[str]() for w in gateway.workers
-        }
+        self._stays = KEYS if self._keys else frozenset[str]()
 
     def routes(self) -> list[web.RouteDef]:
         """All that clients of engines use."""
@@ -44,24 +43,35 @@ class Front:
 
     # -- calls -------------------------------------------------------------------------
 
-    def _call(self, endpoint: Endpoint) -> Handler:
-        gateway = self._gateway
+    async def call(
+        self, endpoint: Endpoint, path: str, headers: Mapping[str, str], raw: bytes, outlet: Outlet
+    ) -> Sent:
+        """A call that came to ``path``; ``headers`` are found by names in lower case."""
+        gateway, arrived = self._gateway, self._gateway.now()
+        try:
+            self._authorize(headers)
+            ask = parse(endpoint, raw)
+            caller = caller_of(ask.data, headers)
+        except Refused as refused:
+            self._count_refused(endpoint, refused, arrived, len(raw))
+            return await outlet.refuse(refused)
+        try:
+            ticket = gateway.books.arrive(ask, caller, arrived)
+            onward = Onward("POST", path, forwarded(headers.items(), self._stays))
+            return await gateway.carrier.carry(outlet, ticket, onward)
+        except Exception as error:
+            return await outlet.refuse(broken(path, error), gateway.now())
 
+    def _call(self, endpoint: Endpoint) -> Handler:
         async def call(request: web.Request) -> web.StreamResponse:
-            arrived, raw = gateway.now(), b""
+            arrived, outlet = self._gateway.now(), AppOutlet(request, endpoint.anthropic)
             try:
-                self._authorize(request)
+                self._authorize(request.headers)
                 raw = await self._read(request)
-                ask = parse(endpoint, raw)
-                caller = caller_of(ask.data, request.headers)
             except Refused as refused:
-                self._count_refused(endpoint, refused, arrived, len(raw))
-                return refused.response(endpoint.anthropic)
-            try:
-                ticket = gateway.books.arrive(ask, caller, arrived)
-                return await gateway.carrier.carry(request, ticket, self._onward(request))
-            except Exception as error:
-                return broken(request, error)
+                self._count_refused(endpoint, refused, arrived, 0)
+                return _replied(await outlet.refuse(refused))
+            return _replied(await self.call(endpoint, request.path_qs, request.headers, raw, outlet))
 
         return call
 
@@ -72,16 +82,11 @@ class Front:
         passage.outcome, passage.reason = refused.outcome, refused.message
         books.refuse(passage)
 
-    def _onward(self, request: web.Request) -> Onward:
-        """Our own keys, and the client's where the engine has one of its own, stay here."""
-        stays = KEYS if self._keys else frozenset[str]()
-        return Onward(request.method, request.path_qs, forwarded(request.headers.items(), stays))
-
-    def _authorize(self, request: web.Request) -> None:
+    def _authorize(self, headers: Mapping[str, str]) -> None:
         if not self._keys:
             return
-        given = request.headers.get("Authorization", "")
-        token = given[7:].strip() if given[:7].lower() == "bearer " else request.headers.get("X-Api-Key", "")
+        given = headers.get("authorization", "")
+        token = given[7:].strip() if given[:7].lower() == "bearer " else headers.get("x-api-key", "")
         sent = token.encode(errors="surrogateescape")
         if not any(hmac.compare_digest(sent, key) for key in self._keys):
             raise Refused(401, "an API key of this gateway is needed, as Bearer or in x-api-key")
@@ -125,7 +130,13 @@ class Front:
         worker = min(alive, key=lambda one: (one.calls, one.id))
         try:
             sent = body if request.body_exists else None
-            async with await gateway.wires.post(worker, self._onward(request), "", sent, None) as exchange:
+            async with await gateway.wires.post(
+                worker,
+                Onward(request.method, request.path_qs, forwarded(request.headers.items(), self._stays)),
+                "",
+                sent,
+                None,
+            ) as exchange:
                 reply = await exchange.read()
         except HttpFailed as error:
             worker.doubt.set()
@@ -135,12 +146,12 @@ class Front:
     def _guarded(self, handler: Handler) -> Handler:
         async def guarded(request: web.Request) -> web.StreamResponse:
             try:
-                self._authorize(request)
+                self._authorize(request.headers)
                 return await handler(request)
             except Refused as refused:
                 return refused.response(_anthropic(request))
             except Exception as error:
-                return broken(request, error)
+                return broken(request.path, error).response(_anthropic(request))
 
         return guarded
 
@@ -155,13 +166,17 @@ def nothing() -> list[web.RouteDef]:
     return [web.route("*", "/{rest:.*}", missing)]
 
 
-def broken(request: web.Request, error: Exception) -> web.Response:
+def broken(path: str, error: Exception) -> Refused:
     """A mistake of ours, or of a policy: the trace goes to the log, the client gets a plain error."""
     if isinstance(error, ConnectionError):
         raise error  # the client has just left
-    _LOG.error("%s %s", request.method, request.path, exc_info=error)
-    text = f"internal error of the gateway: {type(error).__name__}"
-    return Refused(500, text).response(_anthropic(request))
+    _LOG.error("%s", path, exc_info=error)
+    return Refused(500, f"internal error of the gateway: {type(error).__name__}", outcome="error")
+
+
+def _replied(sent: Sent) -> web.StreamResponse:
+    assert sent is not None  # it is aiohttp's request
+    return sent
 
 
 def _anthropic(request: web.Request) -> bool:

@@ -10,7 +10,6 @@ _HOP = frozenset({
 })  # fmt: skip
 _ASKED = _HOP | {"host", "expect", "accept-encoding", "content-encoding", "x-request-id"}
 """The body was unpacked when it was read, and what comes back must be readable here."""
-_TOLD = _HOP | {"date", "server"}
 KEYS = frozenset({"authorization", "x-api-key"})
 
 
@@ -20,10 +19,15 @@ def forwarded(headers: Iterable[tuple[str, str]], but: Collection[str] = ()) -> 
     for name, value in headers:
         low = name.lower()
         if low not in _ASKED and low not in but:
-            found.append((name, value))
+            found.append((name, value if value.isascii() else _as_sent(value)))
     return found
 
 
 def returned(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """A reply's headers for the client."""
-    return [(name, value) for name, value in headers if name.lower() not in _TOLD]
+    return [(name, value) for name, value in headers if name.lower() not in _HOP]
+
+
+def _as_sent(value: str) -> str:
+    """aiohttp reads bytes as UTF-8, our client writes Latin-1: the same bytes go on."""
+    return value.encode("utf-8", "surrogateescape").decode("latin-1")

@@ -9,15 +9,11 @@ from systems.gateway.errors import Refused
 
 LONGEST = 512
 """Characters of an id."""
-PARENT = "X-Parent-Session-ID"
+PARENT = "x-parent-session-id"
 PROGRAM_HEADERS = (
-    "X-Program-ID",
-    "X-Session-ID",
-    "X-Claude-Code-Session-ID",
-    "Session-ID",
-    "X-Session-Affinity",
-)
-THREAD_HEADERS = ("X-Thread-ID", "Thread-ID", "X-Claude-Code-Agent-ID")
+    "x-program-id", "x-session-id", "x-claude-code-session-id", "session-id", "x-session-affinity"
+)  # fmt: skip
+THREAD_HEADERS = ("x-thread-id", "thread-id", "x-claude-code-agent-id")
 """Claude Code names its session and its sub-agents, Codex session and thread, OpenCode a session, which of
 a sub-agent has a parent."""
 
@@ -33,14 +29,17 @@ class Caller(NamedTuple):
 
 
 def caller_of(body: Mapping[str, Any], headers: Mapping[str, str]) -> Caller:
-    """The body's ids come before the headers'. Raises Refused for an id that is none."""
+    """The body's ids come before the headers', which are found by names in lower case.
+
+    Raises Refused for an id that is none.
+    """
     name = _from_body(body, ("program_id", "session_id")) or _first(headers, PROGRAM_HEADERS)
     thread = _from_body(body, ("thread_id",)) or _first(headers, THREAD_HEADERS)
     parent = headers.get(PARENT)
     if parent:  # a sub-agent's session is a thread of its parent's
         name, thread = _checked(PARENT, parent), thread or name
-    key = headers.get("Idempotency-Key") or headers.get("X-Request-Id") or ""
-    return Caller(name, thread, key, headers.get("X-Stainless-Retry-Count", "0") != "0")
+    key = headers.get("idempotency-key") or headers.get("x-request-id") or ""
+    return Caller(name, thread, key, headers.get("x-stainless-retry-count", "0") != "0")
 
 
 def program_id(body: Mapping[str, Any]) -> str:

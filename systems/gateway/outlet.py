@@ -4,38 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from email.utils import formatdate
+from http import HTTPStatus
 
 from aiohttp import HttpVersion11, web
 
-from systems.gateway.errors import error_event
+from systems.gateway.errors import Refused, error_event
 
 HIGH_WATER, LOW_WATER = 1 << 18, 1 << 16
 """Bytes that wait for a client which does not read, from which on the engine is not read either."""
+Headers = Sequence[tuple[str, str]]
+Sent = web.StreamResponse | None
+"""What aiohttp wants to have back from a handler; nothing where the reply went to a raw connection."""
 _EVENTS = (("Content-Type", "text/event-stream; charset=utf-8"), ("Cache-Control", "no-cache"))
 _HEARTBEAT = b": waiting\n\n"
 _DRAIN_S = 0.02
+_LAST = b"0\r\n\r\n"
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
-class Outlet:
-    """``streams``: the client wants events, so heartbeats make sense to it. ``begun``: the head is sent;
-    ``passed``: bytes of the engine's, too. ``written_at``: when anything was sent last (s)."""
+class Outlet(ABC):
+    """``streams``: the client wants events, so heartbeats make sense to it; ``anthropic``: how it wants
+    errors. ``begun``: the head is sent; ``passed``: bytes of the engine's, too. ``written_at``: when
+    anything was sent last (s)."""
 
-    def __init__(self, request: web.Request, streams: bool, anthropic: bool) -> None:
-        self.streams = streams
+    def __init__(self, anthropic: bool, chunked: bool) -> None:
+        self.streams = self.begun = self.passed = False
         self.anthropic = anthropic
         self.written_at = 0.0
-        self._request = request
-        self._response: web.StreamResponse | None = None
         self._transport: asyncio.Transport | None = None
-        self._chunked = request.version >= HttpVersion11
+        self._chunked = chunked
         self._between = True
-        self.passed = False
-
-    @property
-    def begun(self) -> bool:
-        """Whether the client has a status already."""
-        return self._response is not None
 
     @property
     def full(self) -> bool:
@@ -43,14 +44,23 @@ class Outlet:
         transport = self._transport
         return transport is not None and transport.get_write_buffer_size() > HIGH_WATER
 
-    async def begin(self, status: int = 200, headers: Sequence[tuple[str, str]] = _EVENTS) -> None:
+    async def begin(self, status: int = 200, headers: Headers = _EVENTS) -> None:
         """Send the head, if it was not sent for a heartbeat before."""
-        if self._response is not None:
-            return
-        self._response = response = web.StreamResponse(status=status, headers=headers)
-        with contextlib.suppress(ConnectionError):  # it has just left
-            await response.prepare(self._request)
-        self._transport = self._request.transport
+        if not self.begun:
+            self.begun = True
+            await self._head(status, headers)
+
+    @abstractmethod
+    async def _head(self, status: int, headers: Headers) -> None:
+        """Send it; ``_transport`` is there afterwards, unless the client has left."""
+
+    @abstractmethod
+    async def end(self) -> Sent:
+        """The reply that was begun is whole."""
+
+    @abstractmethod
+    def whole(self, status: int, headers: Headers, body: bytes) -> Sent:
+        """A reply in one piece, where none was begun."""
 
     def write(self, piece: bytes, now: float) -> None:
         """Send a piece of the body."""
@@ -60,6 +70,18 @@ class Outlet:
         self.written_at = now
         self._between = piece.endswith(b"\n\n")
         transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece)
+
+    async def refuse(self, refused: Refused, now: float = 0.0) -> Sent:
+        """Our own error: as a reply, or as the last event of a stream that has begun."""
+        body = refused.body(self.anthropic)
+        if not self.begun:
+            return self.whole(refused.status, refused.headers(), body)
+        self.fail(body, now)
+        return await self.end()
+
+    def fail(self, body: bytes, now: float) -> None:
+        """An error in a reply that has begun: an event of its own."""
+        self.write((b"" if self._between else b"\n\n") + error_event(body, self.anthropic), now)
 
     async def beat(self, now: float) -> None:
         """Tell a client that waits for events that we are still here; not in the middle of an event."""
@@ -76,18 +98,64 @@ class Outlet:
         ):
             await asyncio.sleep(_DRAIN_S)  # rare, and the transport tells nobody but its own protocol
 
-    def fail(self, body: bytes, now: float) -> None:
-        """An error in a reply that has begun: an event of its own."""
-        self.write((b"" if self._between else b"\n\n") + error_event(body, self.anthropic), now)
 
-    async def end(self) -> web.StreamResponse:
-        """The reply is whole."""
-        response = self._response
-        assert response is not None  # it was begun
+class AppOutlet(Outlet):
+    """To a request of aiohttp's."""
+
+    def __init__(self, request: web.Request, anthropic: bool) -> None:
+        super().__init__(anthropic, request.version >= HttpVersion11)
+        self._request = request
+        self._response = web.StreamResponse()
+
+    async def _head(self, status: int, headers: Headers) -> None:
+        self._response = web.StreamResponse(status=status, headers=headers)
         with contextlib.suppress(ConnectionError):  # it has just left
-            if response.prepared:
-                await response.write_eof()
-        return response
+            await self._response.prepare(self._request)
+        self._transport = self._request.transport
+
+    async def end(self) -> Sent:
+        """The reply that was begun is whole."""
+        with contextlib.suppress(ConnectionError):
+            if self._response.prepared:
+                await self._response.write_eof()
+        return self._response
+
+    def whole(self, status: int, headers: Headers, body: bytes) -> Sent:
+        """A reply in one piece, where none was begun."""
+        return web.Response(status=status, headers=headers, body=body)
+
+
+class RawOutlet(Outlet):
+    """To a connection of HTTP/1.1; ``keeps``: another request may follow on it."""
+
+    def __init__(self, transport: asyncio.Transport, anthropic: bool, keeps: bool) -> None:
+        super().__init__(anthropic, chunked=True)
+        self._transport = transport
+        self._out = transport
+        self._keeps = keeps
+
+    async def _head(self, status: int, headers: Headers) -> None:
+        self._out.write(self._top(status, headers) + b"Transfer-Encoding: chunked\r\n\r\n")
+
+    async def end(self) -> Sent:
+        """The reply that was begun is whole."""
+        self._out.write(_LAST)
+        return None
+
+    def whole(self, status: int, headers: Headers, body: bytes) -> Sent:
+        """A reply in one piece, where none was begun."""
+        self.begun = True
+        self._out.write(b"%bContent-Length: %d\r\n\r\n%b" % (self._top(status, headers), len(body), body))
+        return None
+
+    def _top(self, status: int, headers: Headers) -> bytes:
+        lines = [f"HTTP/1.1 {status} {_PHRASES.get(status, '')}"]
+        lines += [f"{name}: {value}" for name, value in headers]
+        if not self._keeps:
+            lines.append("Connection: close")
+        if not any(name.lower() == "date" for name, _ in headers):
+            lines.append(f"Date: {formatdate(usegmt=True)}")
+        return ("\r\n".join(lines) + "\r\n").encode("latin-1", "replace")
 
 
 class Hearts:

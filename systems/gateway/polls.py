@@ -46,7 +46,8 @@ class Polls:
             worker.doubt.clear()
             await self._health(worker)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(worker.doubt.wait(), self._every)
+                async with asyncio.timeout(self._every):  # wait_for can swallow a cancellation (3.11)
+                    await worker.doubt.wait()
 
     async def _health(self, worker: Worker) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
+from systems.gateway.headers import KEYS
 from systems.gateway.workers import Worker, Workers
 from systems.http1 import Connections, Exchange, Receive
 
@@ -35,9 +36,12 @@ class Wires:
 
         Raises CannotConnect, BrokenOff; ValueError for a header that cannot be sent.
         """
-        headers = [*onward.headers, ("X-Request-Id", request_id)] if request_id else onward.headers
+        headers = onward.headers
         if worker.target.key:
-            headers = [*headers, ("Authorization", f"Bearer {worker.target.key}")]
+            headers = [pair for pair in headers if pair[0].lower() not in KEYS]
+            headers.append(("Authorization", f"Bearer {worker.target.key}"))
+        if request_id:
+            headers = [*headers, ("X-Request-Id", request_id)]
         pool = self._pools[worker.id]
         return await pool.request(onward.method, onward.path, headers, body, receive=receive)
 
