@@ -20,7 +20,7 @@ class Request:
     """One call: exactly ``output_tokens`` tokens are asked for, greedily.
 
     ``name`` is what the server's logs call it; ``caller`` becomes ``vllm_xargs``; prompts share cached
-    prefixes within one ``cache_salt`` only ("" : all do).
+    prefixes within one ``cache_salt`` only ("" : all do). ``headers`` are sent besides the client's own.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Request:
     caller: Mapping[str, str] = field(default_factory=dict)
     cache_salt: str = ""
     logprobs: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Chunks(Sequence[Chunk]):

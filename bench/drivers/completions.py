@@ -56,7 +56,7 @@ class Completions:
         if self._session is None:
             raise RuntimeError("use the client inside `async with`")
         body = orjson.dumps(request_body(self.model, request))
-        headers = {"X-Request-Id": request.name, "Content-Type": "application/json"}
+        headers = {**request.headers, "X-Request-Id": request.name, "Content-Type": "application/json"}
         t_send = time.monotonic()
         try:
             async with self._session.post(self.url, data=body, headers=headers) as answer:

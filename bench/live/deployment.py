@@ -15,6 +15,7 @@ from bench.live.logs import Logs
 from bench.live.options import TINY
 from bench.live.plan import LivePlan
 from bench.live.served import python_of
+from systems.catalog import build_front
 from systems.engines.vllm_server import ServerOptions, VllmServer
 from systems.provision.attach import Attached
 from systems.provision.engine import LiveEngine
@@ -36,6 +37,7 @@ class Deployment:
     def __init__(self, engines: Sequence[LiveEngine], front: LiveEngine | None, plan: LivePlan) -> None:
         self.engines = list(engines)
         self.front = front
+        self.third_party = build_front(plan.spec)
         self.model = plan.config.model
         self.vocabulary = TinyLlama().vocabulary - 1 if self.model == TINY else PLAIN_VOCABULARY
         self.logs = Logs(engines)
@@ -62,8 +64,9 @@ class Deployment:
         return {"engines": [dict(engine.facts()) for engine in self.engines], **front}
 
     def over(self, program: str) -> None:
-        """A program is over: engines called directly are told; the gateway does it itself."""
-        for engine in self.engines if self.front is None else ():
+        """A program is over: the engines are told, unless our gateway does it."""
+        ours = self.front is not None and self.third_party is None
+        for engine in () if ours else self.engines:
             if engine.control is not None:
                 with contextlib.suppress(OSError, ValueError), Client(engine.control) as told:
                     told.send("end", program=program)
@@ -165,6 +168,10 @@ def make_front(plan: LivePlan, engines: Sequence[LiveEngine], folder: Path) -> L
     """What stands before the engines, which are up; None where there is nothing."""
     if plan.served.front == "none":
         return None
+    if (third_party := build_front(plan.spec)) is not None:
+        from systems.provision.front import FrontProcess
+
+        return FrontProcess(third_party, [engine.url for engine in engines], folder)
     from systems.gateway.options import GatewayOptions, Target
     from systems.gateway.process import GatewayProcess
 

@@ -22,6 +22,7 @@ from bench.drivers.token_ids import TokenIds
 from bench.errors import InvalidRun, MissingError
 from bench.files import write_json
 from bench.live.deployment import Deployment, cores
+from bench.live.fronted import Fronted
 from bench.live.goodbyes import Goodbyes
 from bench.live.lag import lag
 from bench.live.logs import EngineLog
@@ -108,14 +109,16 @@ def _once(
 async def _drive(plan: LivePlan, deployment: Deployment, name: str, progress: Progress | None) -> LiveRun:
     specs, done = plan.programs.programs, 0
     async with AsyncExitStack() as stack:
-        say = deployment.over
+        goodbyes = None
         if deployment.front is not None:
-            say = (await stack.enter_async_context(Goodbyes(deployment.url))).say
+            goodbyes = await stack.enter_async_context(Goodbyes(deployment.url, deployment.third_party))
 
         def over(program: str) -> None:
             nonlocal done
             done += 1
-            say(program)
+            deployment.over(program)
+            if goodbyes is not None:
+                goodbyes.say(program)
             if progress is not None:
                 progress(done, len(specs))
 
@@ -133,7 +136,8 @@ async def _drive(plan: LivePlan, deployment: Deployment, name: str, progress: Pr
 def client_of(plan: LivePlan, deployment: Deployment) -> Any:
     """The client that the knob ``live.client`` names."""
     kind = Completions if plan.options.client == "whole" else Streaming
-    return kind(deployment.url, deployment.model)
+    client = kind(deployment.url, deployment.model)
+    return client if deployment.third_party is None else Fronted(client, deployment.third_party)
 
 
 def _keep(folder: Path, run: Measured) -> None:

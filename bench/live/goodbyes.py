@@ -1,4 +1,4 @@
-"""Tells a gateway, while a run goes on, which programs are over: rows, pins and places are freed."""
+"""Tells what stands before the engines, while a run goes on, which programs are over: pins are freed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 from types import TracebackType
 from typing import Self
 
+from systems.fronts.protocol import Front
 from systems.http1 import Connections, HttpFailed
 
 PATIENCE_S = 10.0
@@ -15,10 +16,12 @@ PATIENCE_S = 10.0
 
 class Goodbyes:
     """Use as ``async with``; the end of the block waits for all that were said. Those that fail are counted:
-    the gateway then forgets the program when its lease ends."""
+    the gateway then forgets the program when its lease ends. ``front``: a third party's, None: our gateway.
+    """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, front: Front | None = None) -> None:
         self._server = Connections.at(url)
+        self._front = front
         self._tasks: set[asyncio.Task[None]] = set()
         self.failed = 0
 
@@ -33,18 +36,21 @@ class Goodbyes:
 
     def say(self, program: str) -> None:
         """A program is over."""
-        task = asyncio.create_task(self._say(program))
+        path = "/programs/end" if self._front is None else self._front.end(program)
+        if path is None:
+            return
+        task = asyncio.create_task(self._say(path, program))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _say(self, program: str) -> None:
+    async def _say(self, path: str, program: str) -> None:
         body = json.dumps({"program_id": program}).encode()
         headers = {"Content-Type": "application/json"}
         status = 0
         with contextlib.suppress(HttpFailed, TimeoutError):
             async with (
                 asyncio.timeout(PATIENCE_S),
-                await self._server.request("POST", "/programs/end", headers, body) as reply,
+                await self._server.request("POST", path, headers, body) as reply,
             ):
                 await reply.wait()
                 status = reply.status

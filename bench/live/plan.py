@@ -16,6 +16,7 @@ from bench.live.options import LiveOptions, check_model, device, with_defaults
 from bench.live.served import Served, served
 from bench.plan import Planned, loaded, spec_of
 from bench.serving import serving
+from systems.catalog import SystemSpec, build_front
 from systems.schedulers.levels import DEFAULT_BOUNDS
 from workloads.base import ProgramSet
 
@@ -54,7 +55,8 @@ class LivePlan(Planned):
     def badge(self) -> str:
         """MEASURED, on what, with which limits, behind what."""
         engine, words = self.engine, self.serving.words
-        front = "called directly" if self.served.front == "none" else f"behind our {self.served.front}"
+        name = self.served.front
+        front = "called directly" if name == "none" else f"behind {'our ' if name == 'gateway' else ''}{name}"
         return (
             f"MEASURED ({self.served.words}), {self.config.replicas} x {self.config.model}, "
             f"{engine.kv_blocks} KV blocks, {engine.max_num_seqs} places and {engine.max_num_batched_tokens} "
@@ -89,7 +91,17 @@ def live_plan(config: RunConfig) -> LivePlan:
         raise UsageError("a live engine takes programs as they arrive: give --rate")
     config = with_bounds(config, dict(spec.scheduler_knobs), spec.unit, programs)
     spec = spec_of(config)
-    return LivePlan(config, programs, times, rate, spec, able, options, served(config, options))
+    return LivePlan(config, programs, times, rate, spec, able, options, _served(config, spec, options))
+
+
+def _served(config: RunConfig, spec: SystemSpec, options: LiveOptions) -> Served:
+    """Behind a third party's front, which and which version of it."""
+    theirs = build_front(spec)
+    if theirs is None:
+        return served(config, options)
+    if options.front == "none":
+        raise UsageError(f"live.front=none calls the engine directly, but system {spec.name} is {spec.front}")
+    return replace(served(config, options), front=theirs.requirement)
 
 
 def _check_attached(scheduler: str, options: LiveOptions) -> None:

@@ -37,6 +37,7 @@ class FrontRecipe:
     mounted: bool = False
     controlled: bool = False
     hf_cache: Path | None = None
+    gpu: bool = False
 
     @property
     def kind(self) -> str:

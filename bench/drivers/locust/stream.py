@@ -76,7 +76,7 @@ class Streams:
         """Send one call and read its reply to the end. Raises CallFailed; whatever stops the greenlet
         closes the connection, and the server gives the call up."""
         body = self.body(request)
-        headers = {**_HEADERS, "X-Request-Id": request.name}
+        headers = {**_HEADERS, **request.headers, "X-Request-Id": request.name}
         limit = gevent.Timeout.start_new(self.limit_s)
         pieces: list[Piece] = []
         sent = time.monotonic()
