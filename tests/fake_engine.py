@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -144,6 +145,7 @@ async def serve(model: str) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.disable()  # some routers try HTTP/2 first, which it refuses
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
     asyncio.run(serve(parser.parse_args().model))
