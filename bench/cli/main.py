@@ -14,6 +14,7 @@ from bench.cli import (
     doctor,
     down,
     fidelity,
+    gateway,
     ls,
     report,
     reproduce,
@@ -49,6 +50,7 @@ app.command("fidelity")(fidelity.fidelity)
 app.command("calibrate")(calibrate.calibrate)
 app.command("up")(up.up)
 app.command("down")(down.down)
+app.command("gateway")(gateway.gateway)
 app.command("doctor")(doctor.doctor)
 app.command("version")(version.version)
 app.add_typer(trace.app, name="trace")
