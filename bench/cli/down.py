@@ -22,6 +22,7 @@ def down(
 ) -> None:
     """End engines that `bench up` left running, and containers that a crash left. Does no harm twice."""
     from bench.errors import MissingError, UsageError
+    from bench.files import explain
     from systems.engines.vllm_virtual import EngineUnavailable
     from systems.provision.state import States
 
@@ -33,6 +34,8 @@ def down(
         swept = _sweep()
     except EngineUnavailable as error:
         raise MissingError(str(error)) from None
+    except OSError as error:
+        raise explain(error, out) from None
     if as_json:
         emit_json({"fleets": done, "containers_of_crashes": swept})
         return

@@ -60,6 +60,7 @@ def up(
     """Start engines that go on running; `bench down` ends them."""
     from bench.config import pairs
     from bench.errors import MissingError, UsageError
+    from bench.files import explain
     from systems.engines.vllm_virtual import EngineUnavailable
     from systems.provision.build import Asked
     from systems.provision.docker import ContainerOptions
@@ -75,6 +76,8 @@ def up(
         raise UsageError(str(error)) from None
     except EngineUnavailable as error:
         raise MissingError(str(error)) from None
+    except OSError as error:
+        raise explain(error, out) from None
     if as_json:
         emit_json(record.as_json())
         return
@@ -153,8 +156,9 @@ def _claimed(states: States, name: str, how: str, about: dict[str, Any]) -> Reco
     from systems.provision.state import end
 
     old = states.read(name)
-    if old is not None and (old.standing or old.starting):
-        where = ", ".join(one.url for one in old.standing) or "it is just starting"
+    there = old.standing() if old is not None else []
+    if old is not None and (there or old.starting):
+        where = ", ".join(one.url for one in there) or "it is just starting"
         raise UsageError(f"a fleet {name} is up already ({where}): `bench down {name}`, or another --name")
     if old is not None:
         end(old, _say)

@@ -135,7 +135,7 @@ class ServerOptions:
         if isinstance(self.model, Path):
             found["HF_HUB_OFFLINE"] = "1"
         if self.hf_cache is not None:
-            found["HF_HOME"] = str(self.hf_cache)
+            found["HF_HOME"] = str(self.hf_cache.resolve())
         return found
 
     def _scheduling(self, place: Place) -> list[str]:

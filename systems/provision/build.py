@@ -56,6 +56,8 @@ class Asked:
                 raise ValueError(f"{what} must be one of {', '.join(known)}, got {value!r}")
         if not 1 <= self.replicas <= 1024 or self.tensor_parallel < 1:
             raise ValueError("replicas must be from 1 to 1,024 and tensor parallelism at least 1")
+        if self.hf_cache is not None and not self.hf_cache.is_dir():
+            raise ValueError(f"hf-cache: there is no folder {self.hf_cache}")
         if self.port and not 1 <= self.port <= 65_536 - self.replicas:
             raise ValueError(f"port must be 0 or from 1 to {65_536 - self.replicas}, got {self.port}")
 

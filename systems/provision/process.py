@@ -86,7 +86,9 @@ class ServerProcess:
 
     def begin(self) -> None:
         """Start; ``ready`` waits for it, so that several can start together. Old logs are removed."""
-        python = self.python()
+        python = Path(
+            os.path.abspath(self.python())
+        )  # it runs in a folder of its own; no symlink is resolved
         port = self._port or free_port()
         if self._port:
             refuse_taken(self._port)
@@ -94,7 +96,9 @@ class ServerProcess:
         for old in ("calls.jsonl", "steps.jsonl", "server.log"):
             (self.folder / old).unlink(missing_ok=True)
         self.control = self._socket_path() if self.recipe.controlled else None
-        place = Place(port, self.folder.resolve(), str(self.recipe.model), control=self.control)
+        model = self.recipe.model
+        model = str(model.resolve()) if isinstance(model, Path) else model
+        place = Place(port, self.folder.resolve(), model, control=self.control)
         self._command = self.recipe.command(place)
         with self.output.open("wb") as output:
             self._process = self._launch(python, output)

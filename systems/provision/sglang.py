@@ -111,7 +111,7 @@ class SglangOptions:
     def environment(self) -> dict[str, str]:
         """The hub is left alone for a model of a folder."""
         found = {"HF_HUB_OFFLINE": "1"} if isinstance(self.model, Path) else {}
-        return found | ({"HF_HOME": str(self.hf_cache)} if self.hf_cache else {})
+        return found | ({"HF_HOME": str(self.hf_cache.resolve())} if self.hf_cache else {})
 
 
 class SglangServer(ServerProcess):

@@ -61,10 +61,12 @@ class Record:
         """Whether somebody is just starting it."""
         return not self.ready and alive(self.starter)
 
-    @property
     def standing(self) -> list[Standing]:
-        """The engines of which something still runs; of containers, all: only Docker knows."""
-        return [one for one in self.engines if one.container or alive(one.owner) or strays(one)]
+        """The engines of which something is still there. Raises EngineUnavailable if only Docker knows."""
+        there = set()
+        if any(one.container for one in self.engines):
+            there = {container.id for container in docker.leftovers(docker.connect(), self.id)}
+        return [one for one in self.engines if one.container in there or alive(one.owner) or strays(one)]
 
 
 class States:

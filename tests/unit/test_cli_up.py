@@ -185,6 +185,7 @@ def test_ports_in_a_row_and_one_that_is_taken(tmp_path, bench, model):
         (["up", "--engine", "sglang", "--model", "a/b", "--system", "mlfq"], 2, "SGLang schedules by itself"),
         (["up", "--how", "docker"], 6, "Docker engine at unix:///nowhere/docker.sock: nobody answers"),
         (["up", "--how", "docker", "--network", "x"], 2, "network must be one of auto, bridge, host"),
+        (["up", "--hf-cache", "/nowhere"], 2, "hf-cache: there is no folder /nowhere"),
         (["down", "x", "--all"], 2, "give x or --all, not both"),
         (["down", "../x"], 2, "a fleet's name has letters"),
     ],
@@ -195,6 +196,13 @@ def test_what_is_wrong_is_said_in_a_line(tmp_path, bench, words, code, said):
     assert (done.exit_code, "Traceback" in done.output) == (code, False), done.output
     assert said in " ".join(done.output.split())
     assert states(tmp_path) == []
+
+
+def test_results_that_cannot_be_written(tmp_path, bench, model):
+    (tmp_path / "results").write_text("a file")
+    done = bench(*up(tmp_path, model, CHILDLESS))
+    assert (done.exit_code, "cannot write results to" in done.output) == (6, True), done.output
+    (tmp_path / "results").unlink()
 
 
 def test_several_fleets_need_a_name(tmp_path, bench, model):

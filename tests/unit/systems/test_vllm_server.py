@@ -57,7 +57,7 @@ def test_a_gpu_is_left_to_vllm():
     host = json.loads(after("--additional-config"))
     assert (host["engine"], host["control"]) == (3, "c.sock")
     environment = replace(options, hf_cache=Path("hub")).environment()
-    assert environment["HF_HOME"] == "hub"
+    assert environment["HF_HOME"] == str(Path("hub").resolve())
     assert "HF_HUB_OFFLINE" not in environment
     assert "OMP_NUM_THREADS" not in environment
     assert OPTIONS.environment()["HF_HUB_OFFLINE"] == "1"
@@ -109,6 +109,15 @@ def test_a_port_that_is_taken_is_said_with_who_has_it(tmp_path):
             server.begin()
     with server:
         assert server.url == f"http://127.0.0.1:{port}"
+
+
+def test_paths_may_be_relative(tmp_path, monkeypatch):
+    """It runs in its own folder: what was named from ours must still be found."""
+    monkeypatch.chdir(tmp_path)
+    python(tmp_path, HEALTHY)
+    with VllmServer(OPTIONS, Path("work"), python=Path("python")) as server:
+        words = server.facts()["command"]
+        assert words[words.index("--model") + 1] == str(tmp_path / "model")
 
 
 def test_one_that_outlives_its_starter_is_found_by_its_pid(tmp_path):

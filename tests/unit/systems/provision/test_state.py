@@ -56,7 +56,7 @@ def test_a_record_comes_back_as_it_was(tmp_path, server):
     states.write(record)
     assert states.read("a") == record
     assert (states.names(), record.starting) == (["a"], False)
-    assert record.standing == record.engines
+    assert record.standing() == record.engines
     assert record.engines[0].calls == str((tmp_path / "e0" / "calls.jsonl").resolve())
     with pytest.raises(FileExistsError):
         states.claim("a", "process", {})
@@ -81,7 +81,7 @@ def test_all_of_an_engine_is_ended_once(server):
     record = Record("a", "a.1", "process", engines=[standing(server)])
     assert end(record, said.append) == 1
     assert gone(child)
-    assert record.standing == []
+    assert record.standing() == []
     assert said == [f"e0 at {server.url} is down"]
     assert end(record, said.append) == 0
 
@@ -92,7 +92,7 @@ def test_children_whose_first_process_was_killed_go_too(server):
     os.kill(server.pid, 9)
     server._process.wait()
     assert strays(record.engines[0]) == [child]
-    assert record.standing == record.engines
+    assert record.standing() == record.engines
     assert end(record, lambda _: None) == 1
     eventually(lambda: gone(child))
 
@@ -106,7 +106,7 @@ def test_a_recycled_number_is_left_alone(tmp_path):
         before_boot = replace(earlier, folder=str(tmp_path), owner=str(was._replace(boot="another")))
         for one in (earlier, before_boot, Standing("e0", "http://x:1", "/somewhere")):
             record = Record("a", "a.1", "process", engines=[one])
-            assert record.standing == []
+            assert record.standing() == []
             assert end(record, lambda _: None) == 0
         assert other.poll() is None
         assert str(was) == str(Owner(other.pid, was.start, boot()))
