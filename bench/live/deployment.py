@@ -7,7 +7,7 @@ import json
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,11 @@ from bench.live.plan import LivePlan
 from bench.live.served import python_of
 from systems.catalog import build_front
 from systems.engines.vllm_server import ServerOptions, VllmServer
+from systems.gateway.options import GatewayOptions, Target
+from systems.gateway.process import GatewayProcess
 from systems.provision.attach import Attached
 from systems.provision.engine import LiveEngine
+from systems.provision.front import FrontProcess
 from systems.vllm_host.control import Client
 from systems.vllm_host.tiny import TinyLlama, write
 from vocabulary import BLOCK
@@ -169,28 +172,17 @@ def make_front(plan: LivePlan, engines: Sequence[LiveEngine], folder: Path) -> L
     if plan.served.front == "none":
         return None
     if (third_party := build_front(plan.spec)) is not None:
-        from systems.provision.front import FrontProcess
-
         return FrontProcess(third_party, [engine.url for engine in engines], folder)
-    from systems.gateway.options import GatewayOptions, Target
-    from systems.gateway.process import GatewayProcess
-
-    targets = tuple(_target(Target, engine, plan) for engine in engines)
     options = GatewayOptions(
-        targets, plan.config.system, plan.config.router, knobs=_text(plan.config.policy_knobs()),
-        log=str((folder / "events.jsonl").resolve()),
+        tuple(_target(engine, plan) for engine in engines), plan.config.system, plan.config.router,
+        knobs=plan.config.policy_knobs(), log=str((folder / "events.jsonl").resolve()),
     )  # fmt: skip
-    front: LiveEngine = GatewayProcess(options, folder)
-    return front
+    return GatewayProcess(options, folder)
 
 
-def _target(kind: Any, engine: LiveEngine, plan: LivePlan) -> Any:
+def _target(engine: LiveEngine, plan: LivePlan) -> Target:
     calls = None if engine.calls is None else str(engine.calls.resolve())
-    return kind(
+    return Target(
         engine.url, calls, engine.control, plan.engine.kv_blocks,
         max_num_batched_tokens=plan.engine.max_num_batched_tokens,
     )  # fmt: skip
-
-
-def _text(knobs: Mapping[str, Any]) -> dict[str, str]:
-    return {name: str(value) for name, value in knobs.items()}

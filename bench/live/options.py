@@ -16,12 +16,12 @@ TINY = "tiny-llama"
 BLOCK_SIZE = {"cpu": 32, "gpu": 16}
 """Tokens in a KV block of the engine: vLLM's CPU back end takes multiples of 32 only. Ours have 16."""
 LIMITS: Mapping[str, Mapping[str, int]] = {
-    "cpu": {"kv_blocks": 256, "max_num_seqs": 8, "max_num_batched_tokens": 512, "max_model_len": 4096},
+    "cpu": {"kv_blocks": 256, "max_num_seqs": 4, "max_num_batched_tokens": 512, "max_model_len": 4096},
     "gpu": {"max_num_seqs": 256, "max_num_batched_tokens": 2048, "max_model_len": 16_384},
 }
 """On a CPU: places and KV (4 096 tokens) of a size that programs scaled by 1/16 fill. ``kv_blocks`` of 16
 tokens; on a GPU it has no default: how much memory is free is not known before the engine runs."""
-LOAD = 0.9
+LOAD = 1.0
 """Arrival rate without --rate: this share of the capacity that a pilot finds (``bench.live.pilot``)."""
 HOWS = ("process", "docker")
 FRONTS = ("gateway", "none")

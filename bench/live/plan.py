@@ -18,6 +18,7 @@ from bench.plan import Planned, loaded, spec_of
 from bench.serving import serving
 from systems.catalog import SystemSpec, build_front
 from systems.schedulers.levels import DEFAULT_BOUNDS
+from systems.slots import DEFAULTS
 from workloads.base import ProgramSet
 
 BOUNDS = "scheduler.bounds"
@@ -86,6 +87,8 @@ def live_plan(config: RunConfig) -> LivePlan:
     limits = config.limits()
     able = explained(lambda: serving(config, spec, Room(limits["kv_blocks"], limits["max_model_len"])))
     _check_attached(spec.scheduler, options)
+    if options.front == "none" and spec.gate != DEFAULTS["gate"]:
+        raise UsageError(f"gate {spec.gate} acts in our gateway: leave live.front=none out")
     programs, times, rate = loaded(config, able.engine)
     if times is None:
         raise UsageError("a live engine takes programs as they arrive: give --rate")
