@@ -176,6 +176,7 @@ def make_front(plan: LivePlan, engines: Sequence[LiveEngine], folder: Path) -> L
     options = GatewayOptions(
         tuple(_target(engine, plan) for engine in engines), plan.config.system, plan.config.router,
         knobs=plan.config.policy_knobs(), log=str((folder / "events.jsonl").resolve()),
+        scheduler=plan.config.scheduler,
     )  # fmt: skip
     return GatewayProcess(options, folder)
 

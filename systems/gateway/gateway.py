@@ -41,7 +41,7 @@ class Gateway:
         self.options = options
         self.observers: list[Observer] = list(observers)
         self.system = load_system(
-            options.system, router=options.router, knobs=options.knobs, gate=options.gate
+            options.system, options.scheduler, options.router, options.knobs, gate=options.gate
         )
         if self.system.front != DEFAULTS["front"]:
             raise CatalogError(f"system {self.system.name}: {self.system.front} serves it, not this gateway")

@@ -35,6 +35,7 @@ class Target:
 @dataclass(frozen=True)
 class GatewayOptions:
     """``system``, ``router``, ``knobs``: as for ``bench run``; its router, gate and process table act here.
+    ``scheduler``: of the engines, where it is not the system's own: it says how the table counts.
 
     ``port`` 0: a free one. ``api_keys``: clients need one of them (none: no check). ``max_body``: bytes of
     a request. ``max_hold_s``: a call that a gate holds, or that finds no live engine, gets an error after
