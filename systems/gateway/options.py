@@ -63,6 +63,7 @@ class GatewayOptions:
     poll_limit_s: float = 1.0
     late_s: float = 300.0
     log: str | None = None
+    scheduler: str | None = None
 
     def __post_init__(self) -> None:
         urls = [target.url.rstrip("/") for target in self.targets]

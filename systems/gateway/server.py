@@ -14,13 +14,14 @@ import uvloop
 from aiohttp import web
 
 from systems.gateway import pages, watchers
+from systems.gateway.connection import IDLE_S, Listener
 from systems.gateway.front import Front, nothing
 from systems.gateway.gateway import Gateway
 from systems.gateway.options import GatewayOptions
 
 DRAIN_S = 5.0
 """How long calls may go on after the gateway was told to end."""
-KEEP_ALIVE_S = 75.0
+BACKLOG = 4096
 
 
 class Server:
@@ -34,6 +35,8 @@ class Server:
         self.url = ""
         self._listening = listening
         self._runner: web.AppRunner | None = None
+        self._listener: Listener | None = None
+        self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Server:
         await self.start()
@@ -46,15 +49,20 @@ class Server:
         """Listen, and begin to watch the engines."""
         options = self.gateway.options
         listening = self._listening or bound(options.host, options.port)
+        front = Front(self.gateway)
         app = web.Application(client_max_size=options.max_body)
-        app.add_routes([*Front(self.gateway).routes(), *pages.routes(self.gateway), *nothing()])
+        app.add_routes([*front.routes(), *pages.routes(self.gateway), *nothing()])
         self._runner = web.AppRunner(
-            app, handler_cancellation=True, access_log=None, keepalive_timeout=KEEP_ALIVE_S,
+            app, handler_cancellation=True, access_log=None, keepalive_timeout=IDLE_S,
             shutdown_timeout=DRAIN_S,
         )  # fmt: skip
         await self._runner.setup()
         await self.gateway.start()
-        await web.SockSite(self._runner, listening, backlog=4096).start()
+        other = self._runner.server
+        assert other is not None  # it is set up
+        self._listener = Listener(front.call, other, options.max_body)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._listener, sock=listening, backlog=BACKLOG)
         self.url = url_of(listening)
 
     async def stop(self, drain_s: float = DRAIN_S) -> None:
@@ -62,12 +70,14 @@ class Server:
         runner, self._runner = self._runner, None
         if runner is None:
             return
-        for site in list(runner.sites):
-            await site.stop()
+        if self._server is not None:
+            self._server.close()
         until = self.gateway.now() + drain_s
         while self.gateway.in_flight and self.gateway.now() < until:
             await asyncio.sleep(0.02)
         await self.gateway.stop()
+        if self._listener is not None:
+            await self._listener.close()
         await runner.cleanup()
 
 
