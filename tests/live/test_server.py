@@ -15,6 +15,7 @@ from bench.config import RunConfig
 from bench.drivers.completions import CallFailed, Completions, Request
 from bench.drivers.live import drive_live
 from bench.drivers.locust.run import Recipe, drive_locust
+from bench.drivers.stream import Streaming
 from bench.drivers.token_ids import TokenIds
 from bench.fidelity.server_calls import logged, numbers
 from systems.engines.vllm_server import ServerOptions, VllmServer
@@ -72,12 +73,12 @@ async def short(s):
 PROGRAMS = [ProgramSpec(i, "test", 1000 + i, agent if i % 2 == 0 else short) for i in range(6)]
 
 
-def drive(server, programs, run):
+def drive(server, programs, run, client=Completions):
     async def go():
-        async with Completions(server.url, server.options.name) as client:
+        async with client(server.url, server.options.name) as calls:
             ids = TokenIds(VOCABULARY, "test")
             times = [0.0] * len(programs)
-            return await drive_live(programs, times, client, ids, run=run, cache_salt=run, watch=server.check)
+            return await drive_live(programs, times, calls, ids, run=run, cache_salt=run, watch=server.check)
 
     return asyncio.run(go())
 
@@ -117,6 +118,29 @@ def test_a_call_that_the_server_refuses_is_an_error_and_the_server_goes_on(serve
         asyncio.run(refused())
     server.check()
     assert len(drive(server, [PROGRAMS[1]], "after").calls) == 1
+
+
+def test_the_streaming_client_is_told_the_same_and_when_each_token_came(server):
+    whole = drive(server, PROGRAMS, "whole")
+    live = drive(server, PROGRAMS, "streamed", client=Streaming)
+    assert live.said() == whole.said()
+    rows = {row.key: row for row in logged(server.calls, "streamed")}
+    assert len(rows) == len(live.calls) == 18
+    for call in live.calls:
+        row = rows[call.name.removeprefix("streamed.")]
+        assert sum(n for _, n in call.chunks) == len(call.tokens) == row.output_tokens
+        assert (call.t_first, call.t_last) == (call.chunks[0][0], call.chunks[-1][0])
+        assert call.t_first - call.t_send >= row.t_first_token - row.t_arrive
+        assert call.t_last - call.t_send >= row.t_end - row.t_arrive
+
+
+def test_a_stream_that_the_server_refuses_is_said_in_its_own_words(server):
+    async def refused():
+        async with Streaming(server.url, server.options.name) as client:
+            await client.complete(Request("long.0..1", [1] * 700, 4))
+
+    with pytest.raises(CallFailed, match=r"call long\.0\.\.1: the server answers 400: .*maximum"):
+        asyncio.run(refused())
 
 
 def test_locust_is_told_the_same(server):
