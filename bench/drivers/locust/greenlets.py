@@ -6,7 +6,6 @@ where asyncio cancels. Times are seconds since the run began.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -18,15 +17,14 @@ from gevent.pool import Group
 
 from bench.drivers.audit import TICK_S
 from bench.drivers.calls import CallFailed, Request, Response
-from bench.drivers.effects import LONGEST, ProgramError
-from bench.drivers.live_records import Leg, LiveCall, LiveProgram, Trail
-from bench.drivers.token_ids import Texts, TokenIds
+from bench.drivers.live_records import LiveCall, LiveProgram, Trail
+from bench.drivers.running import Asking, Line, Running
+from bench.drivers.token_ids import TokenIds
 from workloads.base import ProgramSpec
 from workloads.session import (
     AbandonEffect,
     CallEffect,
     CancelEffect,
-    Cancelled,
     Effect,
     JoinEffect,
     Program,
@@ -59,48 +57,13 @@ class Watcher(Protocol):
         """A program is over; its calls in the order in which they ended."""
 
 
-class _Line:
-    """A coroutine of a program while it runs: ``trail`` is what it went through."""
-
-    def __init__(self, trail: Trail | None) -> None:
-        self.trail = trail
-        self.ended = 0
-
-    def passed(self, name: str = "", tool_s: float = 0.0, think_s: float = 0.0) -> None:
-        """A call was answered, or a tool or a person is done."""
-        self.trail = Trail(self.trail, Leg(name, tool_s, think_s))
-
-
-class _Running:
-    """A program that runs: its texts, its open tasks, its rows, and the coroutine that ended last."""
+class _Running(Running):
+    """A program that runs, its greenlets and its rows."""
 
     def __init__(self, spec: ProgramSpec, scheduled: float, ids: TokenIds) -> None:
-        self.spec = spec
-        self.scheduled: float | None = scheduled  # until its first call is sent
-        self.texts = Texts(ids)
+        super().__init__(spec, scheduled, ids)
         self.tasks: list[Any] = []
         self.calls: list[LiveCall] = []
-        self.abandoned = False
-        self.threads = 1
-        self.tool_s = self.think_s = 0.0
-        self.ended = 0
-        self.last = _Line(None)
-
-    def ends(self, line: _Line) -> None:
-        """``line`` is over, later than all that were before."""
-        self.ended += 1
-        line.ended, self.last = self.ended, line
-
-    def row(self, scheduled: float, began: float, ended: float) -> LiveProgram:
-        """What is known of it when nothing of it runs any more; times in seconds since the run began."""
-        spec, trail = self.spec, self.last.trail
-        return LiveProgram(
-            spec.index, spec.kind, scheduled, began, ended, "abandoned" if self.abandoned else "finished",
-            len(self.calls), self.threads, self.tool_s, self.think_s, () if trail is None else trail.walk(),
-        )  # fmt: skip
-
-    def fail(self, what: str) -> ProgramError:
-        return ProgramError(f"program {self.spec.index} ({self.spec.kind}) {what}")
 
 
 class GreenletDriver:
@@ -167,21 +130,21 @@ class GreenletDriver:
             _settled(running)
         finally:
             gevent.killall(running.tasks)  # their calls leave rows, too
-        self.watcher.ended(running.row(scheduled, began, self.now()), running.calls)
+        self.watcher.ended(running.row(began, self.now(), len(running.calls)), running.calls)
 
     def _start(self, running: _Running, program: Program, trail: Trail | None) -> Any:
-        task = gevent.spawn(self._guarded, running, program, _Line(trail))
+        task = gevent.spawn(self._guarded, running, program, Line(trail))
         running.tasks.append(task)
         return task
 
-    def _guarded(self, running: _Running, program: Program, line: _Line) -> tuple[Exception | None, Any]:
+    def _guarded(self, running: _Running, program: Program, line: Line) -> tuple[Exception | None, Any]:
         """(error, result) of a task; a killed one has neither."""
         try:
             return None, self._task(running, program, line)
         except Exception as error:
             return error, None
 
-    def _task(self, running: _Running, program: Program, line: _Line) -> Any:
+    def _task(self, running: _Running, program: Program, line: Line) -> Any:
         """Run a coroutine of a program, effect by effect."""
         resume: Callable[[Any], Any] = program.send
         value: Any = None
@@ -200,19 +163,19 @@ class GreenletDriver:
             except TimedOut as late:
                 resume, value = program.throw, late
             except STOPPED:
-                _cancel(running, program)
+                running.cancel(program)
                 raise
 
-    def _effect(self, running: _Running, effect: Effect, line: _Line) -> Any:
+    def _effect(self, running: _Running, effect: Effect, line: Line) -> Any:
         match effect:
             case CallEffect():
                 return line.passed(self._call(running, effect))
             case ToolEffect():
-                took = self._sleep(_seconds(running, effect.work_s))
+                took = self._sleep(running.seconds(effect.work_s))
                 running.tool_s += took
                 return line.passed(tool_s=took)
             case ThinkEffect():
-                took = self._sleep(_seconds(running, effect.seconds))
+                took = self._sleep(running.seconds(effect.seconds))
                 running.think_s += took
                 return line.passed(think_s=took)
             case JoinEffect():
@@ -234,15 +197,15 @@ class GreenletDriver:
         gevent.sleep(seconds)
         return min(seconds, self.now() - began)
 
-    def _join(self, running: _Running, programs: Sequence[Program], line: _Line) -> list[Any]:
-        lines = [_Line(line.trail) for _ in programs]
+    def _join(self, running: _Running, programs: Sequence[Program], line: Line) -> list[Any]:
+        lines = [Line(line.trail) for _ in programs]
         running.threads += len(programs)
         pairs = zip(programs, lines, strict=True)
         results = _joined([gevent.spawn(self._guarded, running, program, own) for program, own in pairs])
-        line.trail = max(lines, key=lambda own: own.ended, default=line).trail
+        line.joined(lines)
         return results
 
-    def _spawn(self, running: _Running, program: Program, line: _Line) -> Handle:
+    def _spawn(self, running: _Running, program: Program, line: Line) -> Handle:
         handle = Handle()
         running.threads += 1
         task = self._start(running, program, line.trail)
@@ -250,8 +213,8 @@ class GreenletDriver:
         handle.driver_state = task
         return handle
 
-    def _timeout(self, running: _Running, effect: TimeoutEffect, line: _Line) -> Any:
-        own, clock = _Line(line.trail), gevent.Timeout.start_new(_seconds(running, effect.seconds))
+    def _timeout(self, running: _Running, effect: TimeoutEffect, line: Line) -> Any:
+        own, clock = Line(line.trail), gevent.Timeout.start_new(running.seconds(effect.seconds))
         try:
             result = self._task(running, effect.program, own)
         except gevent.Timeout as late:
@@ -267,42 +230,21 @@ class GreenletDriver:
 
     def _call(self, running: _Running, effect: CallEffect) -> str:
         """Make a call; its name."""
-        ready, program = self.now(), running.spec.index
-        scheduled, running.scheduled = running.scheduled, None
-        try:
-            prompt = running.texts.prompt(effect.prompt)
-        except ValueError as error:
-            raise running.fail(str(error)) from None
-        name = f"{self.name}.{program}.{effect.thread.replace('.', '_')}.{effect.index}"
-        caller = {"program_id": f"{self.name}.{program}", "thread_id": effect.thread}
-        request = Request(name, prompt, effect.output_tokens, caller, self.cache_salt)
-        due = ready if scheduled is None else scheduled
-        asked = (program, effect.thread, effect.index, name, ready, due)
+        asking = Asking.of(running, effect, self.name, self.cache_salt, self.now())
         given = self.now()
         try:
-            answer = self.client.complete(request)
+            answer = self.client.complete(asking.request)
         except STOPPED:
-            running.calls.append(
-                LiveCall(*asked, given, math.nan, self.now(), len(prompt), (), "cut", effect.parents)
-            )
+            running.calls.append(asking.cut(given, self.now()))
             raise
         except CallFailed as error:
             self.watcher.called(running.spec.kind, None, self.now() - given, error)
             raise
         running.texts.replied(effect.output_id, answer.tokens)
-        sent, first, last = (at - self.origin for at in (answer.t_send, answer.t_first, answer.t_last))
-        chunks = tuple((at - self.origin, n) for at, n in answer.chunks)
-        replied = (sent, first, last, len(prompt), answer.tokens)
-        call = LiveCall(*asked, *replied, parents=effect.parents, chunks=chunks)
+        call = asking.answered(answer, self.origin)
         running.calls.append(call)
-        self.watcher.called(running.spec.kind, call, last - sent, None)
-        return name
-
-
-def _seconds(running: _Running, seconds: float) -> float:
-    if isinstance(seconds, int | float) and 0.0 <= seconds < LONGEST:
-        return seconds
-    raise running.fail(f"waits for {seconds!r} s; it must be a number of seconds from 0 to {LONGEST:.0f}")
+        self.watcher.called(running.spec.kind, call, call.t_last - call.t_send, None)
+        return asking.request.name
 
 
 def _joined(children: Sequence[Any]) -> list[Any]:
@@ -336,15 +278,3 @@ def _abandon(running: _Running) -> None:
     for task in running.tasks:
         task.kill(block=False)
     gevent.event.Event().wait()
-
-
-def _cancel(running: _Running, program: Program) -> None:
-    """Raise Cancelled in a coroutine, which must end."""
-    try:
-        program.throw(Cancelled())
-    except (Cancelled, StopIteration):
-        return
-    except BaseException as error:
-        raise running.fail(f"raised {type(error).__name__}: {error}") from error
-    program.close()
-    raise running.fail("went on after it was cancelled: a cancelled task must end")

@@ -7,22 +7,25 @@ configuration), and the hash they must have then.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import orjson
+
 from bench.arriving import CONTEXT, arriving, program_hash
 from bench.config import RunConfig
-from bench.drivers.calls import CallFailed
+from bench.drivers.calls import CallFailed, Chunks
 from bench.drivers.effects import ProgramError
 from bench.drivers.live_records import Leg, LiveCall, LiveProgram
 from bench.errors import InvalidRun, MissingError, UsageError
 from workloads.base import ProgramSpec
 
-PROGRAM, OVER, FAILED, ALIVE, READY, WEB = "program", "over", "failed", "alive", "ready", "web"
-"""Kinds of what is told (the key "t" of a line): a program's rows; a worker is done; why it is not;
-every second; all workers have their programs; where Locust's page is."""
+ENDED, ROWS, OVER, FAILED, ALIVE, READY, WEB = "ended", "rows", "over", "failed", "alive", "ready", "web"
+"""Kinds of what is told (the key "t" of a line): a program is over; rows of some, once all are; a worker is
+done; why it is not; every second; all workers have their programs; where Locust's page is."""
 
 ERRORS = {kind.__name__: kind for kind in (CallFailed, ProgramError, InvalidRun, UsageError, MissingError)}
 """What a failure may be, by its name: the parent raises it again."""
@@ -63,7 +66,8 @@ class Job:
 
     ``vocabulary`` and ``salt`` are those of ``TokenIds``. ``limit_s``: a call may not last longer.
     ``web``: port of Locust's page on the loopback, None: no page. ``host``, ``port``: where the
-    master listens for workers, if there are several.
+    master listens for workers, if there are several. ``front``: the front (systems/fronts) that is called,
+    whose headers go with each call; empty: none.
     """
 
     recipe: Recipe
@@ -79,6 +83,7 @@ class Job:
     limit_s: float
     host: str
     port: int
+    front: str = ""
 
     def as_json(self) -> str:
         """One line; ``parse`` reads it."""
@@ -94,18 +99,20 @@ class Job:
         return cls(made, tuple(data.pop("times")), **data)
 
 
-def plain(row: LiveCall | LiveProgram) -> dict[str, Any]:
-    """A row of the live driver as data that JSON and Locust's messages carry."""
-    return asdict(row)
+def rows(programs: Sequence[LiveProgram], calls: Sequence[LiveCall]) -> bytes:
+    """A line of ROWS. JSON has no NaN: a cut call's ``t_first`` is null."""
+    return orjson.dumps({"t": ROWS, "programs": list(programs), "calls": list(calls)}, default=list)
 
 
 def call_of(data: Mapping[str, Any]) -> LiveCall:
-    """``plain``, backwards: lists are tuples."""
-    return LiveCall(**{name: _tuple(value) for name, value in data.items()})
+    """A call of such a line: lists are tuples again."""
+    first = math.nan if data["t_first"] is None else data["t_first"]
+    made = {name: _tuple(value) for name, value in data.items()}
+    return LiveCall(**made | {"t_first": first, "chunks": Chunks(map(tuple, data["chunks"]))})
 
 
 def program_of(data: Mapping[str, Any]) -> LiveProgram:
-    """``plain``, backwards."""
+    """A program of such a line."""
     return LiveProgram(**dict(data) | {"path": tuple(Leg(*leg) for leg in data["path"])})
 
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import gevent
 from gevent.event import AsyncResult, Event
-from gevent.os import tp_read
+from gevent.os import make_nonblocking, nb_write, tp_read
+from gevent.queue import Queue
 from geventhttpclient.client import HTTPClientPool
 from locust import FastHttpUser, runners, task
 from locust.env import Environment
@@ -26,10 +27,11 @@ from bench.drivers.audit import peak_rss_mb
 from bench.drivers.calls import CallFailed
 from bench.drivers.live_records import LiveCall, LiveProgram
 from bench.drivers.locust.greenlets import GreenletDriver
-from bench.drivers.locust.job import ALIVE, ERRORS, FAILED, OVER, PROGRAM, READY, WEB, Job, plain
-from bench.drivers.locust.stream import MOST_OPEN, FreshClients, Streams
+from bench.drivers.locust.job import ALIVE, ENDED, ERRORS, FAILED, OVER, READY, ROWS, WEB, Job, rows
+from bench.drivers.locust.stream import MOST_OPEN, FreshClients, Streams, no_headers
 from bench.drivers.token_ids import TokenIds
 from bench.errors import InvalidRun
+from systems.slots import policy_class
 from workloads.base import ProgramSpec
 
 START_IN_S = 0.5
@@ -39,8 +41,8 @@ LIVENESS = 60
 HELLO, TAKE, START = "bench_hello", "bench_take", "bench_start"
 """Messages between master and workers, beside those of ``job``."""
 
-Tell = Callable[[str, Mapping[str, Any]], None]
-"""(kind, data): to the parent, by way of the master if there is one."""
+Tell = Callable[[str, Any], None]
+"""(kind, data): to the parent, by way of the master if there is one. Data: an object, or a line as it is."""
 
 
 def failure(error: Exception) -> dict[str, str]:
@@ -75,12 +77,17 @@ class Share:
         self.tell = tell
         self.begins = AsyncResult()
         """The run's time 0 as Unix time (s): workers may be on several machines."""
+        self.headers = (
+            policy_class("front", job.front, "Locust's process")().headers if job.front else no_headers
+        )
         specs = job.recipe.programs(job.times)
         self.specs: Sequence[ProgramSpec] = specs[index :: job.workers]
+        self.programs: list[LiveProgram] = []
+        self.calls: list[LiveCall] = []
         Programs.share, Programs.client_pool = self, FreshClients(job.limit_s)
 
     def run(self, clients: HTTPClientPool) -> None:
-        """Tells PROGRAM for each and OVER, or FAILED."""
+        """Tells ENDED for each, and then ROWS and OVER; or FAILED."""
         try:
             self._run(clients, float(self.begins.get()))
         except Exception as error:  # Locust would log it and go on
@@ -94,7 +101,7 @@ class Share:
     def _run(self, clients: HTTPClientPool, begins: float) -> None:
         job = self.job
         origin = time.monotonic() + begins - time.time()
-        client = Streams(clients, job.url, job.model, job.limit_s)
+        client = Streams(clients, job.url, job.model, job.limit_s, self.headers)
         ids = TokenIds(job.vocabulary, job.salt)
         driver = GreenletDriver(client, ids, job.run, job.cache_salt, self, origin)
         gevent.sleep(max(0.0, -driver.now()))
@@ -102,8 +109,17 @@ class Share:
         driver.run(self.specs, job.times[self.index :: job.workers])
         took = driver.now()
         share = (time.process_time() - cpu) / max(took, 1e-9)
+        self._send_rows()
         over = {"index": self.index, "wall": begins, "origin": origin, "took": took, "cpu": share}
         self.tell(OVER, over | {"lags": driver.loop_lags, "rss_mb": peak_rss_mb()})
+
+    def _send_rows(self) -> None:
+        """Once all is over: making them while programs run would hold those up."""
+        of: dict[int, list[LiveCall]] = {}
+        for call in self.calls:
+            of.setdefault(call.program, []).append(call)
+        for program in self.programs:
+            self.tell(ROWS, rows([program], of.get(program.program, [])))
 
     def called(self, kind: str, call: LiveCall | None, seconds: float, error: CallFailed | None) -> None:
         """Locust's statistics: a call, and the time to its first token."""
@@ -112,9 +128,11 @@ class Share:
             self._event("first token", kind, call.t_first - call.t_send)
 
     def ended(self, program: LiveProgram, calls: Sequence[LiveCall]) -> None:
-        """Locust's statistics, and the rows."""
+        """Locust's statistics; the rows are kept."""
         self._event("program", program.kind, program.t_end - program.t_sched)
-        self.tell(PROGRAM, {"program": plain(program), "calls": [plain(call) for call in calls]})
+        self.programs.append(program)
+        self.calls.extend(calls)
+        self.tell(ENDED, {"program": program.program})
 
     def _event(self, what: str, name: str, seconds: float, error: Exception | None = None) -> None:
         happened: Any = self.environment.events.request
@@ -130,18 +148,31 @@ class Share:
 class Head:
     """Locust's master, or the only worker: it says on ``out`` what happens."""
 
-    def __init__(self, job: Job, out: Any) -> None:
+    def __init__(self, job: Job, out: int) -> None:
         self.job = job
         self.out = out
+        make_nonblocking(out)
+        self._lines = Queue()
+        self._writer = gevent.spawn(self._write)
         self.environment = Environment(user_classes=[Programs], host=job.url)
         self.ready: set[int] = set()
         self.over = 0
         self.done = Event()
 
-    def say(self, kind: str, data: Mapping[str, Any]) -> None:
-        """One line; the parent may be gone, and then so are we (``_leash``)."""
-        self.out.write(json.dumps({"t": kind, **data}).encode() + b"\n")
-        self.out.flush()
+    def say(self, kind: str, data: Mapping[str, Any] | bytes) -> None:
+        """One line. It waits in a queue: writing must not hold up the run while the parent is busy."""
+        line = data if isinstance(data, bytes) else json.dumps({"t": kind, **data}).encode()
+        self._lines.put(line + b"\n")
+
+    def _write(self) -> None:
+        for line in self._lines:
+            while line:
+                line = line[nb_write(self.out, line) :]
+
+    def close(self) -> None:
+        """When all lines are written."""
+        self._lines.put(StopIteration)
+        self._writer.join()
 
     def run(self) -> None:
         """Until every worker is done, or one failed."""
@@ -151,7 +182,7 @@ class Head:
             if job.workers == 1
             else self.environment.create_master_runner(job.host, job.port)
         )
-        for kind in (PROGRAM, OVER, FAILED, READY):
+        for kind in (ENDED, ROWS, OVER, FAILED, READY):
             runner.register_message(kind, self._told)
         page = self._page()
         gevent.spawn(self._breathe, runner)
@@ -241,7 +272,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.drivers.locust")
     parser.add_argument("--join", metavar="HOST:PORT", help="work for the master there")
     join = parser.parse_args().join
-    out = os.fdopen(os.dup(1), "wb")
+    out = os.dup(1)
     os.dup2(2, 1)  # what a program prints is no message
     sys.path.append(os.getcwd())
     logging.basicConfig(level=logging.ERROR)
@@ -259,3 +290,4 @@ def main() -> None:
         head.run()
     except Exception as error:
         head.say(FAILED, failure(error))
+    head.close()

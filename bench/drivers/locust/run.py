@@ -7,7 +7,6 @@ greenlets: so nothing here imports it (docs/locust.md).
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
@@ -21,6 +20,8 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import IO, Any, Self
 
+import orjson
+
 from bench.drivers.audit import Audit
 from bench.drivers.calls import CallFailed
 from bench.drivers.delivered import Delivered
@@ -28,11 +29,12 @@ from bench.drivers.effects import ProgramError
 from bench.drivers.live_records import LiveCall, LiveProgram, LiveRun
 from bench.drivers.locust.job import (
     ALIVE,
+    ENDED,
     ERRORS,
     FAILED,
     OVER,
-    PROGRAM,
     READY,
+    ROWS,
     WEB,
     Job,
     Recipe,
@@ -67,6 +69,7 @@ def drive_locust(
     web: int | None = None,
     remote: int = 0,
     listen: str = "",
+    front: str = "",
     limit_s: float = 600.0,
     watch: Callable[[], None] = lambda: None,
     over: Callable[[str], None] = lambda _: None,
@@ -77,8 +80,9 @@ def drive_locust(
     ``vocabulary`` and ``salt`` as for ``TokenIds``. ``workers`` processes share the programs, each of which
     runs once, with ``remote`` more that join from other machines at ``listen`` (HOST:PORT of this one).
     ``web``: port of Locust's page on the loopback (0: a free one); ``say`` hears where, and what remote
-    workers have to run. ``watch`` is asked when something fails, and may raise something better; ``over``
-    hears the ``program_id`` of each program that is over, and of all of them if the run fails.
+    workers have to run. ``front``: the front (systems/fronts) at ``url``, whose headers go with each call.
+    ``watch`` is asked when something fails, and may raise something better; ``over`` hears the
+    ``program_id`` of each program that is over, and of all of them if the run fails.
 
     Raises CallFailed or ProgramError as ``drive_live`` does, MissingError if Locust is not there, InvalidRun
     if its processes make other programs, end or hang.
@@ -92,7 +96,7 @@ def drive_locust(
     host, port = _place(listen, remote) if workers + remote > 1 else ("", 0)
     job = Job(
         recipe, tuple(times), url.rstrip("/"), model, vocabulary, salt, run, cache_salt, workers + remote,
-        free_port() if web == 0 else web, limit_s, host, port,
+        free_port() if web == 0 else web, limit_s, host, port, front,
     )  # fmt: skip
     if remote:
         say(f"{remote} more workers: python -m {MODULE} --join {host}:{port}")
@@ -123,6 +127,7 @@ class _Run:
         self.programs: list[LiveProgram] = []
         self.calls: list[LiveCall] = []
         self.shares: list[dict[str, Any]] = []
+        self.ended: set[int] = set()
 
     def listen(self, processes: Processes) -> LiveRun:
         """Until all workers are done."""
@@ -138,19 +143,19 @@ class _Run:
 
     def _failed(self, count: int) -> None:
         """What still runs is cut off with its processes."""
-        there = {row.program for row in self.programs}
         for program in range(count):
-            if program not in there:
+            if program not in self.ended:
                 self.over(f"{self.name}.{program}")
         self.watch()
 
     def _told(self, line: dict[str, Any]) -> None:
         kind = line["t"]
-        if kind == PROGRAM:
-            program = program_of(line["program"])
-            self.programs.append(program)
-            self.calls += [call_of(call) for call in line["calls"]]
-            self.over(f"{self.name}.{program.program}")
+        if kind == ENDED:
+            self.ended.add(line["program"])
+            self.over(f"{self.name}.{line['program']}")
+        elif kind == ROWS:
+            self.programs += map(program_of, line["programs"])
+            self.calls += map(call_of, line["calls"])
         elif kind == OVER:
             self.shares.append(line)
         elif kind == WEB:
@@ -251,7 +256,7 @@ class Processes:
                 data = os.read(out.fileno(), 1 << 16)
                 *whole, rest = (rest + data).split(b"\n")
                 heard = time.monotonic() if data else heard
-                for line in map(json.loads, whole):
+                for line in map(orjson.loads, whole):
                     ready = ready or line["t"] == READY
                     if line["t"] not in (ALIVE, READY):
                         yield line

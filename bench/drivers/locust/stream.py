@@ -8,6 +8,7 @@ Lines are stamped when they are received and parsed when the reply is complete: 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gevent
@@ -25,7 +26,14 @@ MOST_OPEN = 1 << 16
 """Connections one process may hold: more than it has file descriptors, so that no call waits for one."""
 CONNECT_S = 10.0
 PATH = "/v1/completions"
+Headers = Callable[[str, Sequence[int]], Mapping[str, str]]
+"""What a front wants to know of a call: (``program_id``, prompt) -> headers."""
 _HEADERS = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+
+
+def no_headers(program: str, prompt: Sequence[int]) -> Mapping[str, str]:  # noqa: ARG001
+    """Where no front asks."""
+    return {}
 
 
 class _Fresh(ConnectionPool):
@@ -64,9 +72,13 @@ class FreshClients(HTTPClientPool):
 
 
 class Streams:
-    """Calls to one server. ``limit_s``: a call may not last longer."""
+    """Calls to one server. ``limit_s``: a call may not last longer. ``headers``
+    of a ``program_id`` and a prompt go with that call."""
 
-    def __init__(self, clients: HTTPClientPool, url: str, model: str, limit_s: float) -> None:
+    def __init__(
+        self, clients: HTTPClientPool, url: str, model: str, limit_s: float, headers: Headers = no_headers
+    ) -> None:
+        self.headers = headers
         self.client = clients.get_client(URL(url))
         self.model = model
         self.limit_s = limit_s
@@ -76,7 +88,8 @@ class Streams:
         """Send one call and read its reply to the end. Raises CallFailed; whatever stops the greenlet
         closes the connection, and the server gives the call up."""
         body = self.body(request)
-        headers = {**_HEADERS, **request.headers, "X-Request-Id": request.name}
+        own = self.headers(request.caller.get("program_id", ""), request.prompt)
+        headers = {**_HEADERS, **request.headers, **own, "X-Request-Id": request.name}
         limit = gevent.Timeout.start_new(self.limit_s)
         pieces: list[Piece] = []
         sent = time.monotonic()

@@ -10,20 +10,21 @@ import sys
 import threading
 import time
 import urllib.request
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from bench.arriving import arriving, program_hash
 from bench.config import RunConfig
-from bench.drivers.calls import CallFailed, Request
+from bench.drivers.calls import CallFailed, Chunks, Request
 from bench.drivers.completions import Completions
 from bench.drivers.effects import ProgramError
 from bench.drivers.live import drive_live
 from bench.drivers.live_records import Leg, LiveCall, LiveProgram
 from bench.drivers.locust import run as locust_run
 from bench.drivers.locust.greenlets import GreenletDriver
-from bench.drivers.locust.job import Job, Recipe, call_of, plain, program_of
+from bench.drivers.locust.job import Job, Recipe, call_of, program_of, rows
 from bench.drivers.locust.run import Processes, drive_locust, most_open
 from bench.drivers.locust.stream import FreshClients, Streams
 from bench.drivers.token_ids import TokenIds
@@ -141,7 +142,7 @@ def by_asyncio(server, specs, times):
     return asyncio.run(go())
 
 
-def rows(live):
+def shape(live):
     """What must be equal: programs, calls, and what they were answered; times are not."""
     programs = [(p.program, p.kind, p.t_sched, p.outcome, p.calls, p.threads) for p in live.programs]
     calls = sorted(
@@ -169,7 +170,7 @@ def test_the_same_programs_as_the_asyncio_driver(server):
     live = by_locust(server, made, times, over=ended.append)
     asked = bodies(server)
     twin = by_asyncio(server, programs.programs, times)
-    assert rows(live) == rows(twin)
+    assert shape(live) == shape(twin)
     assert asked == bodies(server)
     assert len(asked) == len(live.calls) > 20
     assert sorted(ended) == [f"r.{i}" for i in range(4)]
@@ -193,7 +194,7 @@ def test_two_workers_share_the_programs_and_each_runs_once(server):
     live = by_locust(server, made, times, remote=1, listen=place, say=join)
     assert joined[0].wait(timeout=20) == 0
     asked = bodies(server)
-    assert rows(live) == rows(by_asyncio(server, programs.programs, times))
+    assert shape(live) == shape(by_asyncio(server, programs.programs, times))
     assert asked == bodies(server)
     assert [row.program for row in live.programs] == [0, 1, 2]
 
@@ -344,8 +345,8 @@ def test_every_effect_does_what_it_does_in_asyncio(server):
     specs = [ProgramSpec(i, "test", 1000 + i, program) for i, program in enumerate(programs)]
     twin = by_asyncio(server, specs, [0.0] * 4)
     assert asked == bodies(server)
-    shape = lambda calls: sorted((c.name, c.outcome, c.tokens, c.parents) for c in calls)  # noqa: E731
-    assert shape(found.calls) == shape(twin.calls)
+    rows_of = lambda calls: sorted((c.name, c.outcome, c.tokens, c.parents) for c in calls)  # noqa: E731
+    assert rows_of(found.calls) == rows_of(twin.calls)
     what = lambda rows: [(p.program, p.outcome, p.calls, p.threads) for p in rows]  # noqa: E731
     assert what(found.programs) == what(twin.programs)
     assert [p.outcome for p in found.programs] == ["finished"] * 3 + ["abandoned"]
@@ -440,11 +441,18 @@ def test_a_job_and_rows_survive_the_way():
     made, _, times = recipe("chatbot", 2)
     job = Job(made, tuple(times), "http://u", "m", 10, "s", "r", "", 2, None, 5.0, "127.0.0.1", 5)
     assert Job.parse(job.as_json()) == job
-    call = LiveCall(1, "0.1", 2, "r.1.0_1.2", 0.1, 0.1, 0.2, 0.3, 0.4, 7, (1, 2), parents=(("", 0),))
+    call = LiveCall(1, "0.1", 2, "r.1.0_1.2", 0.1, 0.1, 0.2, 0.3, 0.4, 7, (1, 2), parents=(("", 0),),
+                    chunks=Chunks([(0.3, 1), (0.4, 1)]))  # fmt: skip
+    cut = LiveCall(1, "", 0, "r.1..0", 0.1, 0.1, 0.2, math.nan, 0.4, 7, (), "cut")
     program = LiveProgram(0, "k", 0.0, 0.0, 1.0, "finished", 1, path=(Leg("r.0..0"), Leg("", 1.0)))
-    told = [json.loads(json.dumps(plain(row))) for row in (call, program)]
-    assert (call_of(told[0]), program_of(told[1])) == (call, program)
-    assert program_of(told[1]).path[1].tool_s == 1.0
+    told = json.loads(rows([program], [call, cut]))
+    back, gone = map(call_of, told["calls"])
+    assert list(back.chunks) == list(call.chunks)
+    assert replace(back, chunks=call.chunks) == call
+    assert math.isnan(gone.t_first)
+    assert (gone.outcome, gone.tokens, gone.answered) == ("cut", (), False)
+    assert program_of(told["programs"][0]) == program
+    assert program_of(told["programs"][0]).path[1].tool_s == 1.0
 
 
 def test_calls_in_flight():
