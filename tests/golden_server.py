@@ -43,6 +43,7 @@ FAULTS = {
     "garbage": "an event that is no JSON after N tokens",
     "split": "cuts every event in two",
     "crlf": "ends lines with CRLF, and sends comments in between",
+    "silent": "tokens without text, as those of a model that only reasons",
     "whole": "does not stream at all",
 }
 
@@ -186,10 +187,11 @@ class Stream:
         ids = ",".join([str((start + i) % VOCABULARY) for i in range(tokens)])
         prompt = "null" if self.sent else str(self.body["prompt"])
         reason = '"length"' if last and self.settings.fault != "nodone" else "null"
+        word = "" if self.settings.fault == "silent" else " word"
         given = "" if self.settings.fault == "noids" else f',"prompt_token_ids":{prompt},"token_ids":[{ids}]'
         return (
             '{"id":"cmpl-golden","object":"text_completion","created":1764000000,"model":"golden",'
-            '"choices":[{"index":0,"text":" word","logprobs":null,'
+            f'"choices":[{{"index":0,"text":"{word}","logprobs":null,'
             f'"finish_reason":{reason},"stop_reason":null{given}}}]'
             ',"usage":null,"system_fingerprint":null}'
         ).encode()

@@ -103,6 +103,14 @@ def test_a_reply_of_one_token_has_no_gaps_and_divides_by_nothing(golden):
     assert tpot(reply.chunks) is None
 
 
+def test_tokens_without_text_are_tokens(golden):
+    """A reply that only reasons has a time per token like any other."""
+    request = call("k", 6, itl=0.01, fault="silent")
+    (reply,), _ = ask(golden, request)
+    assert reply.tokens == tokens_of(request)
+    assert tpot(reply.chunks) > 0.005
+
+
 @pytest.mark.parametrize("fault", ["split", "crlf"])
 def test_events_may_be_cut_and_written_in_other_ways(golden, fault):
     request = call("e", 6, fault=fault)
