@@ -17,6 +17,7 @@ import asyncio
 import json
 import random
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -192,11 +193,14 @@ class Trial:
         victim = self.victims[fault.worker]
         self._killed += await victim.suffer(fault.kind)
         self._suffered[fault.kind] += 1
+        say(f"{fault.kind} of worker {fault.worker}")
         await asyncio.sleep(fault.for_s)
         await victim.repair()
+        say(f"worker {fault.worker} is well again")
 
     async def _frozen(self) -> None:
         """Nobody gets a token; the books must come to agree on what is in flight, and something is."""
+        say("everything is frozen")
         await until(lambda: self._up() == len(self.victims), SETTLE_S)
         seen: list[Books] = []
         for victim in self.victims:
@@ -268,6 +272,7 @@ class Trial:
 
     async def _empty(self) -> None:
         """Every program was ended: nothing is in any book, and nothing is kept for it."""
+        say("all programs were ended")
         seen: list[object] = []
 
         def empty() -> bool:
@@ -293,7 +298,8 @@ class Trial:
         self.verdict.check("no descriptor and no task more than before", held, *seen)
 
     async def _sigterm(self) -> None:
-        """Streams are open when the gateway is asked to end: it does, soon, and says so to every client."""
+        """Streams are open when the gateway is asked to end: it does, soon, and no client is misled."""
+        say("SIGTERM")
         storm, before = self.storm, self.storm.endings.copy()
         for victim in self.victims:
             await victim.hold(True)
@@ -335,11 +341,16 @@ class Trial:
         self.verdict.check("in the event log every call that arrived left once", whole, seen)
 
 
+def say(what: str) -> None:
+    """For whoever watches."""
+    print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)
+
+
 async def trial(plan: Plan, victims: Sequence[Victim], folder: Path, model: str = "fake") -> Verdict:
     """Run a plan; the gateway is gone when it returns, whatever happens."""
     one = Trial(plan, victims, folder, model)
     try:
-        await asyncio.to_thread(one.start)
+        one.start()
         return await one.run()
     finally:
         one.gateway.stop()
@@ -375,6 +386,7 @@ def main() -> int:
     parser.add_argument("--system", default="autellix")
     parser.add_argument("--engine", choices=("fake", "vllm"), default="fake")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whatever is stopped is told to go on, and ended
     plan = Plan(given.seed, given.seconds, given.agents, given.workers, system=given.system)
     with tempfile.TemporaryDirectory() as folder:
         verdict = (on_vllm if given.engine == "vllm" else on_fakes)(plan, Path(folder))

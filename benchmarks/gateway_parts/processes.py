@@ -51,12 +51,21 @@ class FakeEngine:
 
     def start(self) -> None:
         """Up when it returns. Raises NotStarted."""
+        self.begin()
+        self.ready()
+
+    def begin(self) -> None:
+        """Start it, from a thread that lives on: it dies with that one."""
         first_s, gap_s = self._times
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.gateway_parts.fake_engine", "--port", str(self.port),
              "--first", str(first_s), "--gap", str(gap_s), "--parent", str(os.getpid())],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd=ROOT, start_new_session=True,
         )  # fmt: skip
+
+    def ready(self) -> None:
+        """Wait until it answers. Raises NotStarted."""
+        assert self._process is not None  # it was begun
         try:
             wait_for(self.url + "/health", self._process, START_S)
         except BaseException:  # Ctrl-C, too

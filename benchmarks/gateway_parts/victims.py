@@ -85,7 +85,8 @@ class FakeVictim(FakeEngine):
             self.pause(False)
             self._paused = False
             if not self.pid:
-                await asyncio.to_thread(self.start)
+                self.begin()
+                await asyncio.to_thread(self.ready)
             await asyncio.to_thread(self.set, hang_metrics=False)
 
     async def hold(self, held: bool) -> None:
