@@ -7,24 +7,22 @@ from there. Tools and people are sleeps; a tool has a core of its own. Times are
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench.drivers.audit import Audit, LoopWatch
-from bench.drivers.calls import CallFailed, Chunks, Client, Request, Response
+from bench.drivers.calls import CallFailed, Client, Request, Response
 from bench.drivers.delivered import Delivered
-from bench.drivers.effects import LONGEST, ProgramError
-from bench.drivers.live_records import Leg, LiveCall, LiveProgram, LiveRun, Trail
+from bench.drivers.live_records import LiveCall, LiveProgram, LiveRun, Trail
 from bench.drivers.loop import sleep_until
-from bench.drivers.token_ids import Texts, TokenIds
+from bench.drivers.running import Asking, Line, Running
+from bench.drivers.token_ids import TokenIds
 from workloads.base import ProgramSpec
 from workloads.session import (
     AbandonEffect,
     CallEffect,
     CancelEffect,
-    Cancelled,
     Effect,
     JoinEffect,
     Program,
@@ -61,39 +59,12 @@ async def drive_live(
     return await driver.run(specs, times)
 
 
-class _Line:
-    """A coroutine of a program while it runs: ``trail`` is what it went through."""
-
-    def __init__(self, trail: Trail | None) -> None:
-        self.trail = trail
-        self.ended = 0
-
-    def passed(self, name: str = "", tool_s: float = 0.0, think_s: float = 0.0) -> None:
-        """A call was answered, or a tool or a person is done."""
-        self.trail = Trail(self.trail, Leg(name, tool_s, think_s))
-
-
-class _Running:
-    """A program that runs: its texts, its open tasks, and the coroutine that ended last."""
+class _Running(Running):
+    """A program that runs, and its open tasks."""
 
     def __init__(self, spec: ProgramSpec, scheduled: float, ids: TokenIds) -> None:
-        self.spec = spec
-        self.scheduled: float | None = scheduled  # until its first call is sent
-        self.texts = Texts(ids)
+        super().__init__(spec, scheduled, ids)
         self.tasks: set[asyncio.Task[Any]] = set()
-        self.abandoned = False
-        self.threads = 1
-        self.tool_s = self.think_s = 0.0
-        self.ended = 0
-        self.last = _Line(None)
-
-    def ends(self, line: _Line) -> None:
-        """``line`` is over, later than all that were before."""
-        self.ended += 1
-        line.ended, self.last = self.ended, line
-
-    def fail(self, what: str) -> ProgramError:
-        return ProgramError(f"program {self.spec.index} ({self.spec.kind}) {what}")
 
 
 class LiveDriver:
@@ -157,24 +128,16 @@ class LiveDriver:
                 task.cancel()
             await asyncio.gather(*running.tasks, return_exceptions=True)  # their calls leave rows, too
             self.over(f"{self.name}.{spec.index}")
-        self.programs.append(self._row(running, scheduled, began, before))
-
-    def _row(self, running: _Running, scheduled: float, began: float, before: int) -> LiveProgram:
-        spec, trail = running.spec, running.last.trail
-        return LiveProgram(
-            spec.index, spec.kind, scheduled, began, self.now(),
-            "abandoned" if running.abandoned else "finished",
-            sum(call.program == spec.index for call in self.calls[before:]),
-            running.threads, running.tool_s, running.think_s, () if trail is None else trail.walk(),
-        )  # fmt: skip
+        calls = sum(call.program == spec.index for call in self.calls[before:])
+        self.programs.append(running.row(began, self.now(), calls))
 
     def _start(self, running: _Running, program: Program, trail: Trail | None) -> asyncio.Task[Any]:
-        task = asyncio.create_task(self._task(running, program, _Line(trail)))
+        task = asyncio.create_task(self._task(running, program, Line(trail)))
         running.tasks.add(task)
         task.add_done_callback(running.tasks.discard)
         return task
 
-    async def _task(self, running: _Running, program: Program, line: _Line) -> Any:
+    async def _task(self, running: _Running, program: Program, line: Line) -> Any:
         """Run a coroutine of a program, effect by effect."""
         resume: Callable[[Any], Any] = program.send
         value: Any = None
@@ -193,20 +156,20 @@ class LiveDriver:
             except TimedOut as late:
                 resume, value = program.throw, late
             except asyncio.CancelledError:
-                _cancel(running, program)
+                running.cancel(program)
                 raise
 
-    async def _effect(self, running: _Running, effect: Effect, line: _Line) -> Any:
+    async def _effect(self, running: _Running, effect: Effect, line: Line) -> Any:
         match effect:
             case CallEffect():
                 line.passed(await self._call(running, effect))
                 return None
             case ToolEffect():
-                took = await self._sleep(_seconds(running, effect.work_s))
+                took = await self._sleep(running.seconds(effect.work_s))
                 running.tool_s += took
                 return line.passed(tool_s=took)
             case ThinkEffect():
-                took = await self._sleep(_seconds(running, effect.seconds))
+                took = await self._sleep(running.seconds(effect.seconds))
                 running.think_s += took
                 return line.passed(think_s=took)
             case JoinEffect():
@@ -229,15 +192,15 @@ class LiveDriver:
         await asyncio.sleep(seconds)
         return min(seconds, self.now() - began)
 
-    async def _join(self, running: _Running, programs: Sequence[Program], line: _Line) -> list[Any]:
-        lines = [_Line(line.trail) for _ in programs]
+    async def _join(self, running: _Running, programs: Sequence[Program], line: Line) -> list[Any]:
+        lines = [Line(line.trail) for _ in programs]
         running.threads += len(programs)
         pairs = zip(programs, lines, strict=True)
         results = await _all([self._task(running, program, own) for program, own in pairs])
-        line.trail = max(lines, key=lambda own: own.ended, default=line).trail
+        line.joined(lines)
         return results
 
-    def _spawn(self, running: _Running, program: Program, line: _Line) -> Handle:
+    def _spawn(self, running: _Running, program: Program, line: Line) -> Handle:
         handle = Handle()
         running.threads += 1
         task = self._start(running, program, line.trail)
@@ -245,10 +208,10 @@ class LiveDriver:
         handle.driver_state = task
         return handle
 
-    async def _timeout(self, running: _Running, effect: TimeoutEffect, line: _Line) -> Any:
-        own = _Line(line.trail)
+    async def _timeout(self, running: _Running, effect: TimeoutEffect, line: Line) -> Any:
+        own = Line(line.trail)
         try:
-            async with asyncio.timeout(_seconds(running, effect.seconds)):
+            async with asyncio.timeout(running.seconds(effect.seconds)):
                 result = await self._task(running, effect.program, own)
         except TimeoutError:
             raise TimedOut(f"no result within {effect.seconds} s") from None
@@ -259,34 +222,16 @@ class LiveDriver:
 
     async def _call(self, running: _Running, effect: CallEffect) -> str:
         """Make a call; its name."""
-        ready, program = self.now(), running.spec.index
-        scheduled, running.scheduled = running.scheduled, None
-        try:
-            prompt = running.texts.prompt(effect.prompt)
-        except ValueError as error:
-            raise running.fail(str(error)) from None
-        name = f"{self.name}.{program}.{effect.thread.replace('.', '_')}.{effect.index}"
-        caller = {"program_id": f"{self.name}.{program}", "thread_id": effect.thread}
-        request = Request(name, prompt, effect.output_tokens, caller, self.cache_salt)
-        due = ready if scheduled is None else scheduled
-        asked = (program, effect.thread, effect.index, name, ready, due)
+        asking = Asking.of(running, effect, self.name, self.cache_salt, self.now())
         given = self.now()
         try:
-            answer = await self._answer(request)
+            answer = await self._answer(asking.request)
         except asyncio.CancelledError:
-            self.calls.append(
-                LiveCall(*asked, given, math.nan, self.now(), len(prompt), (), "cut", effect.parents)
-            )
+            self.calls.append(asking.cut(given, self.now()))
             raise
         running.texts.replied(effect.output_id, answer.tokens)
-        sent, first, last = (at - self.origin for at in (answer.t_send, answer.t_first, answer.t_last))
-        chunks = Chunks((at - self.origin, n) for at, n in answer.chunks)
-        self.calls.append(
-            LiveCall(
-                *asked, sent, first, last, len(prompt), answer.tokens, parents=effect.parents, chunks=chunks
-            )
-        )
-        return name
+        self.calls.append(asking.answered(answer, self.origin))
+        return asking.request.name
 
     async def _answer(self, request: Request) -> Response:
         self.open += 1
@@ -298,12 +243,6 @@ class LiveDriver:
             raise
         finally:
             self.open -= 1
-
-
-def _seconds(running: _Running, seconds: float) -> float:
-    if isinstance(seconds, int | float) and 0.0 <= seconds < LONGEST:
-        return seconds
-    raise running.fail(f"waits for {seconds!r} s; it must be a number of seconds from 0 to {LONGEST:.0f}")
 
 
 async def _all(coroutines: Sequence[Any]) -> list[Any]:
@@ -331,15 +270,3 @@ async def _abandon(running: _Running) -> None:
     for task in list(running.tasks):
         task.cancel()
     await asyncio.Future()
-
-
-def _cancel(running: _Running, program: Program) -> None:
-    """Raise Cancelled in a coroutine, which must end."""
-    try:
-        program.throw(Cancelled())
-    except (Cancelled, StopIteration):
-        return
-    except BaseException as error:
-        raise running.fail(f"raised {type(error).__name__}: {error}") from error
-    program.close()
-    raise running.fail("went on after it was cancelled: a cancelled task must end")
