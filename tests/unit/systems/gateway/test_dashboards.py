@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib.metadata import version
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ import yaml
 from systems.gateway.metrics import Metrics
 from systems.gateway.options import GatewayOptions
 from tests.unit.systems.gateway.passages import passage, through
+from tests.unit.test_house import HOSTS
 from vocabulary import EngineView
 
 ROOT = Path(__file__).parents[4]
@@ -127,9 +128,23 @@ def test_images_are_pinned(name):
                         compose()[name]["image"])  # fmt: skip
 
 
-def test_the_image_has_the_versions_that_were_tested():
-    pinned = dict(line.split("==") for line in text("requirements.txt").split())
-    assert pinned == {name: version(name) for name in pinned}
+def numbers(text):
+    return tuple(map(int, text.split(".")))
+
+
+def test_the_image_pins_what_the_gateway_needs_within_what_the_project_allows():
+    """Exactly the third parties that systems/gateway may import (tests/unit/test_house.py)."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    least = dict(
+        re.match(r"([\w-]+)>=([\d.]+)", line).groups()
+        for line in project["dependencies"]
+        if re.match(r"[\w-]+>=", line)
+    )
+    pinned = dict(
+        re.fullmatch(r"([\w-]+)==([\d.]+)", line).groups() for line in text("requirements.txt").split()
+    )
+    assert {name.replace("-", "_") for name in pinned} == HOSTS["gateway"]
+    assert [name for name in pinned if numbers(pinned[name]) < numbers(least[name])] == []
     assert re.search(r"^FROM python:3\.11\.\d+-\w", text("Dockerfile"), re.MULTILINE)
 
 
