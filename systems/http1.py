@@ -303,17 +303,16 @@ class Exchange:
             return
         if headless and reply.status:
             self.head_at = stamp
-        if piece:
-            self._hand_on(stamp, piece)
+        if piece and self._receive is not None:
+            self._receive(stamp, piece)
+        elif piece:
+            self._queue(stamp, piece)
         if reply.ended:
             self._end(None)
         elif self._waiter is not None and (headless or self._pieces_wake):
             self._wake()
 
-    def _hand_on(self, stamp: float, piece: bytes) -> None:
-        if self._receive is not None:
-            self._receive(stamp, piece)
-            return
+    def _queue(self, stamp: float, piece: bytes) -> None:
         self._pieces.append((stamp, piece))
         self._held += len(piece)
         if self._held >= HIGH_WATER:
