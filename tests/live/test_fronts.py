@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from systems.catalog import build_front, load_system, system_names
+from systems.catalog import build_front, front_names, load_system, system_names
 from systems.engines.vllm_server import ServerOptions, VllmServer
 from systems.provision.front import FrontProcess
 from systems.slots import DEFAULTS
@@ -46,6 +46,16 @@ class Answer(NamedTuple):
         return [token for event in events for c in json.loads(event)["choices"] for token in c["token_ids"]]
 
 
+def exchange(url, method, path, body=None, headers={}):
+    line = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+    try:
+        line.request(method, path, body, headers)
+        answer = line.getresponse()
+        return Answer(answer.status, answer.read().decode())
+    finally:
+        line.close()
+
+
 def ask(system, front, url, program, call, *, stream):
     """One call as our driver sends it; text where the front takes no token ids."""
     prompt = [65 + program % 26] * 40 + [97 + call]
@@ -57,13 +67,7 @@ def ask(system, front, url, program, call, *, stream):
     }  # fmt: skip
     headers = {"Content-Type": "application/json", "X-Request-Id": f"{system}.{program}.{call}"}
     headers.update(front.headers(f"p{program}", prompt))
-    line = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
-    try:
-        line.request("POST", "/v1/completions", json.dumps(body), headers)
-        answer = line.getresponse()
-        return Answer(answer.status, answer.read().decode())
-    finally:
-        line.close()
+    return exchange(url, "POST", "/v1/completions", json.dumps(body), headers)
 
 
 def served(real, fake, system):
@@ -90,9 +94,37 @@ def test_calls_go_through_and_programs_stay_where_they_are_pinned(engines, tmp_p
                 assert answer.status == 200, answer.text
                 assert len(answer.tokens()) == TOKENS
         assert process.facts()["package"] == front.requirement
+        known = exchange(process.url, "GET", "/scheduling/diagnostics")
+        if dict(load_system(system).front_knobs).get("programs") == "scheduling":
+            ranks = json.loads(known.text)["ranks"]
+            assert sum(len(rank["programs"]) for rank in ranks) == PROGRAMS
+        for program in range(PROGRAMS):
+            if (path := front.end(f"p{program}")) is not None:
+                assert exchange(process.url, "POST", path).status == 200
         where = served(real, fake, system)
         assert set(where) == {f"t{program}" for program in range(PROGRAMS)}
         assert set().union(*where.values()) == {"real", "fake"}
         if front.pins:
             assert all(len(engines) == 1 for engines in where.values())
     assert process.processes() == {}
+
+
+def test_what_each_keeps_of_a_chat_call(tmp_path):
+    """``keeps_body`` and ``token_ids`` of every front, as they are: a fake engine tells what came."""
+    for name in front_names():
+        front = build_front(load_system("vllm-opt", front=name))
+        body = {
+            "model": "tiny-llama", "messages": [{"role": "user", "content": "hello"}], "priority": 3,
+            "vllm_xargs": {"program_id": "p"}, "cache_salt": "s", "max_tokens": 2,
+        }  # fmt: skip
+        headers = {"Content-Type": "application/json", **front.headers("p")}
+        with FakeEngine("tiny-llama") as fake, FrontProcess(front, [fake.url], tmp_path / name) as process:
+            assert (
+                exchange(process.url, "POST", "/v1/chat/completions", json.dumps(body), headers).status == 200
+            )
+            (seen,) = fake.log()
+            dropped = {field for field in body if field not in seen.fields}
+            assert front.keeps_body == (not dropped & {"priority", "vllm_xargs", "cache_salt"}), dropped
+            ids = json.dumps({"model": "tiny-llama", "prompt": [1, 2, 3], "max_tokens": 2})
+            status = exchange(process.url, "POST", "/v1/completions", ids, headers).status
+            assert front.token_ids == (status == 200), status
