@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.live.books import FrontLog
 from bench.live.logs import Logs
 from bench.live.options import TINY
 from bench.live.plan import LivePlan
@@ -22,11 +23,13 @@ from systems.gateway.process import GatewayProcess
 from systems.provision.attach import Attached
 from systems.provision.engine import LiveEngine
 from systems.provision.front import FrontProcess
+from systems.slots import DEFAULTS
 from systems.vllm_host.control import Client
 from systems.vllm_host.tiny import TinyLlama, write
 from vocabulary import BLOCK
 
 FLUSH_S = 10.0
+EVENTS = "events.jsonl"
 PLAIN_VOCABULARY = 1000
 """Token ids that any model has; which ones a prompt has does not matter to an engine."""
 
@@ -44,6 +47,7 @@ class Deployment:
         self.model = plan.config.model
         self.vocabulary = TinyLlama().vocabulary - 1 if self.model == TINY else PLAIN_VOCABULARY
         self.logs = Logs(engines)
+        self.front_log = _front_log(plan, front)
         self.runs = 0
 
     @property
@@ -73,6 +77,14 @@ class Deployment:
             if engine.control is not None:
                 with contextlib.suppress(OSError, ValueError), Client(engine.control) as told:
                     told.send("end", program=program)
+
+
+def _front_log(plan: LivePlan, front: LiveEngine | None) -> FrontLog | None:
+    """Our gateway's, where it tells what no scheduler does: holds, and service over several engines."""
+    ours = front is not None and plan.served.front == DEFAULTS["front"]
+    if front is None or not ours or (plan.spec.gate == DEFAULTS["gate"] and plan.config.replicas == 1):
+        return None
+    return FrontLog(front.folder / EVENTS)
 
 
 def _flushed(url: str) -> str:
@@ -175,7 +187,7 @@ def make_front(plan: LivePlan, engines: Sequence[LiveEngine], folder: Path) -> L
         return FrontProcess(third_party, [engine.url for engine in engines], folder)
     options = GatewayOptions(
         tuple(_target(engine, plan) for engine in engines), plan.config.system, plan.config.router,
-        knobs=plan.config.policy_knobs(), log=str((folder / "events.jsonl").resolve()),
+        knobs=plan.config.policy_knobs(), log=str((folder / EVENTS).resolve()),
         scheduler=plan.config.scheduler,
     )  # fmt: skip
     return GatewayProcess(options, folder)

@@ -21,6 +21,7 @@ from bench.drivers.stream import Streaming
 from bench.drivers.token_ids import TokenIds
 from bench.errors import InvalidRun, MissingError
 from bench.files import write_json
+from bench.live.books import Books
 from bench.live.deployment import Deployment, cores
 from bench.live.fronted import Fronted
 from bench.live.goodbyes import Goodbyes
@@ -48,18 +49,20 @@ NO_LOGS = "not measured: these engines have no scheduler of ours to log it"
 class Measured:
     """One run: what the client saw, and what each engine logged of it (nothing: it has no log of ours).
 
-    ``late``: audits of runs before this one that do not count; ``unflushed``: why caches were not emptied."""
+    ``late``: audits of runs before this one that do not count; ``unflushed``: why caches were not emptied;
+    ``books``: our gateway's, where they are read."""
 
     live: LiveRun
     logs: Sequence[EngineLog]
     late: Sequence[Mapping[str, Any]]
     unflushed: str
+    books: Books | None = None
 
 
 def drive(plan: LivePlan, sink: Sink, progress: Progress | None, deployment: Deployment) -> RunEnd:
     """Run the plan's programs through the deployment, into the event log. Raises as ``measure``."""
     run = measure(plan, deployment, progress)
-    rows = rows_of(run.live, run.logs)
+    rows = rows_of(run.live, run.logs, run.books.held if run.books else {})
     rows.send(sink)
     _keep(plan.folder, run)
     return RunEnd(run.live.took, len(rows.programs), len(rows.calls), rows.totals, _said(run))
@@ -74,9 +77,9 @@ def measure(plan: LivePlan, deployment: Deployment, progress: Progress | None = 
     late: list[Mapping[str, Any]] = []
     while True:
         unflushed = deployment.flush()
-        live, logs = _once(plan, deployment, progress)
+        live, logs, books = _once(plan, deployment, progress)
         if _judged(plan, live.audit).verdict != "invalid":
-            return Measured(live, logs, late, unflushed)
+            return Measured(live, logs, late, unflushed, books)
         late.append(asdict(live.audit))
         if len(late) == ATTEMPTS:
             raise InvalidRun(f"the client could not keep up, {ATTEMPTS} times: {live.audit}")
@@ -89,10 +92,12 @@ def _judged(plan: LivePlan, audit: Audit) -> Audit:
 
 def _once(
     plan: LivePlan, deployment: Deployment, progress: Progress | None
-) -> tuple[LiveRun, list[EngineLog]]:
+) -> tuple[LiveRun, list[EngineLog], Books | None]:
     deployment.runs += 1
     name = f"{plan.cell}r{deployment.runs}"
     deployment.logs.mark()
+    if deployment.front_log is not None:
+        deployment.front_log.mark()
     try:
         with on_cores(cores()[1] if plan.config.replicas == 1 else frozenset()):
             live = asyncio.run(_drive(plan, deployment, name, progress))
@@ -101,9 +106,13 @@ def _once(
     except (CallFailed, ProgramError) as error:
         raise InvalidRun(str(error)) from error
     if not deployment.logs.there:
-        return live, []
+        return live, [], None
     answered = {call.name.removeprefix(f"{name}.") for call in live.calls if call.answered}
-    return live, deployment.logs.gather(name, answered)
+    logs = deployment.logs.gather(name, answered)
+    books = None
+    if deployment.front_log is not None:
+        books = deployment.front_log.gather(name, len(answered))
+    return live, logs, books
 
 
 async def _drive(plan: LivePlan, deployment: Deployment, name: str, progress: Progress | None) -> LiveRun:
@@ -177,7 +186,14 @@ def _said(run: Measured) -> dict[str, Any]:
         warnings.append(f"prefix caches could not be flushed ({run.unflushed}); a salt keeps the cell apart")
     if not run.logs:
         warnings.append(f"wait, execution, cache hits, preemptions: {NO_LOGS}")
+    books = run.books.against(run.logs) if run.books else {}
+    if books and books["equal"] != books["programs"]:
+        warnings.append(
+            f"the gateway's table and the schedulers' logs differ in {books['programs'] - books['equal']} of "
+            f"{books['programs']} programs"
+        )
     return {
+        **({"books": books} if books else {}),
         "client": {"verdict": audit.verdict, "text": str(audit)},
         "metrics": _seen(run.live),
         "warnings": warnings,

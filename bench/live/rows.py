@@ -45,15 +45,19 @@ class Rows:
             sink.sample(sample)
 
 
-def rows_of(live: LiveRun, logs: Sequence[EngineLog]) -> Rows:
-    """Every call that came to an engine, every program; without logs calls are as the client saw them."""
+def rows_of(live: LiveRun, logs: Sequence[EngineLog], held: Mapping[str, float] = {}) -> Rows:
+    """Every call that came to an engine, every program; without logs calls are as the client saw them.
+
+    ``held``: seconds that calls waited at a gate, by PROGRAM.THREAD.INDEX: wait, too.
+    """
     asked = {_key(live, call): call for call in live.calls}
     order = {key: i for i, key in enumerate(sorted(asked, key=lambda key: asked[key].t_send), 1)}
     found = Rows()
     for log in logs:
         back = _shift(live.origin - log.origin)
         found.calls += [
-            _finished(row, _call(asked[key], order[key]), log.engine, back) for key, row in log.calls.items()
+            _waited(_finished(row, _call(asked[key], order[key]), log.engine, back), held.get(key, 0.0))
+            for key, row in log.calls.items()
         ]
         found.totals.append(totals(log, asked))
         found.samples += samples(log, back)
@@ -87,6 +91,13 @@ def _finished(row: Mapping[str, Any], call: Call, engine: int, back: float) -> F
     times: dict[str, Any] = {name: INF if row[name] is None else row[name] - back for name in _TIMES}
     copied: dict[str, Any] = {name: row[name] for name in _COPIED}
     return Finished(call, engine, **times, **copied)
+
+
+def _waited(row: Finished, seconds: float) -> Finished:
+    """A call that waited at the gate before it came to its engine."""
+    row.t_arrive -= seconds
+    row.wait_s += seconds
+    return row
 
 
 def _seen(call: LiveCall, seq: int) -> Finished:

@@ -34,7 +34,7 @@ class Asked:
         times = {"t_arrive": self.arrive, "t_first_sched": self.first_sched,
                  "t_first_token": self.first_token, "t_end": end}  # fmt: skip
         return {
-            "request_id": f"cmpl-{self.name}-0-ab", "program": 0, "thread": "", "index": 0, "engine": 0,
+            "request_id": f"cmpl-{self.name}-0-0123abcd", "program": 0, "thread": "", "index": 0, "engine": 0,
             **dict.fromkeys(_COUNTS, 0), **dict.fromkeys(_SPLIT, 0.0), **times, **own,
             "output_tokens": self.done, "cached_tokens": self.cached, "steps": self.steps,
             "prefill_tokens": len(self.body["prompt"]) - self.cached if self.steps else 0,
@@ -163,9 +163,10 @@ class FakeEngine:
         for i in range(n):
             choice = {"index": 0, "text": "", "token_ids": [await call.tokens.get()],
                       "finish_reason": "length" if i == n - 1 else None}  # fmt: skip
-            await answer.write(f"data: {json.dumps({'choices': [choice]})}\n\n".encode())
+            await answer.write(f"data: {json.dumps({**_id(call), 'choices': [choice]})}\n\n".encode())
         await answer.write(
-            f"data: {json.dumps({'choices': [], 'usage': _usage(call)})}\n\ndata: [DONE]\n\n".encode()
+            f"data: {json.dumps({**_id(call), 'choices': [], 'usage': _usage(call)})}\n\n".encode()
+            + b"data: [DONE]\n\n"
         )
         return answer
 
@@ -198,7 +199,7 @@ class FakeEngine:
             prompt = len(call.body["prompt"])
             fresh = call.steps == 0
             computed = call.cached if fresh else prompt + call.done - 1
-            part.append([f"cmpl-{call.name}-0-ab", computed, prompt - computed if fresh else 1, 1])
+            part.append([f"cmpl-{call.name}-0-0123abcd", computed, prompt - computed if fresh else 1, 1])
             call.steps, call.done = call.steps + 1, call.done + 1
             if fresh:
                 call.first_token, call.prefill_s = end, end - call.first_sched
@@ -222,6 +223,10 @@ class FakeEngine:
                 place.remove(call)
                 if self.calls:
                     self._write(self.calls, call.row(self.now() if end is None else end, aborted))
+
+
+def _id(call):
+    return {"id": f"cmpl-{call.name}"}
 
 
 def _usage(call):

@@ -8,8 +8,13 @@ import pytest
 
 from bench.drivers.audit import Audit
 from bench.errors import BenchError, Exit, InvalidRun
+from bench.live import plan as plans
+from bench.live.books import books
 from bench.live.cells import run_live, sweep_live
+from bench.live.deployment import make_front
+from bench.live.logs import EngineLog
 from bench.live.pilot import SEED
+from tests.unit.bench.live.conftest import SERVED
 
 
 def frame(result, name):
@@ -151,20 +156,32 @@ def test_engines_without_logs_tell_no_waits(stage, config):
     assert swept.beside(stage.said.append) == ([], [])
 
 
-def test_two_engines_keep_books_of_their_own(stage, config):
-    from systems.gateway.options import GatewayOptions, Target
-    from systems.gateway.process import GatewayProcess
-
-    def front(plan, engines, folder):
-        targets = tuple(Target(e.url, str(e.calls), None, plan.engine.kv_blocks) for e in engines)
-        return GatewayProcess(GatewayOptions(targets, plan.config.system, knobs={}), folder)
-
+def test_behind_our_gateway_a_program_has_one_account_for_both_engines(stage, config, monkeypatch):
+    monkeypatch.setattr(plans, "served", lambda config, options: replace(SERVED, front="gateway"))
     asked = config(replicas=2, n=8, knobs={"live.client": "stream"})
-    (result,) = run_live([asked], stage.said.append, pool=lambda: stage.pool(front=front)).outcomes
+    (result,) = run_live([asked], stage.said.append, pool=lambda: stage.pool(front=make_front)).outcomes
     calls, totals = frame(result, "calls"), frame(result, "totals")
     assert set(calls.engine) == {0, 1}
     assert list(totals.calls_finished) == list(calls.groupby("engine").size())
-    assert json.loads((result.folder / "manifest.json").read_text())["serving"]["front"]["kind"] == "gateway"
+    books = result.summary["books"]
+    assert (books["programs"], books["equal"]) == (8, 8)
+    assert books["over_several_engines"] > 0
+    assert books["calls"] == books["charged_from_logs"] == len(calls)
+    made = json.loads((result.folder / "manifest.json").read_text())
+    assert made["serving"]["front"]["kind"] == "gateway"
+
+
+def test_what_a_gate_holds_is_wait():
+    log = EngineLog(0, {"0..0": {"served": 3.0}, "0..1": {"served": 4.0}}, [], {})
+    left = [
+        {"name": "r.0", "thread": "", "index": i, "t_arrive": 1.0, "t_admit": until, "t_end": 9.0,
+         "served": served, "source": "log"}
+        for i, (until, served) in enumerate([(1.5, 3.0), (1.001, 4.0)])
+    ]  # fmt: skip
+    found = books(left)
+    assert found.held == {"0..0": 0.5}
+    assert found.against([log])["equal"] == 1
+    assert books([*left, left[0]]).against([log])["equal"] == 0
 
 
 def test_errors_are_told_before_anything_starts(stage, config):
