@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -66,8 +66,8 @@ class Job:
 
     ``vocabulary`` and ``salt`` are those of ``TokenIds``. ``limit_s``: a call may not last longer.
     ``web``: port of Locust's page on the loopback, None: no page. ``host``, ``port``: where the
-    master listens for workers, if there are several. ``front``: the front (systems/fronts) that is called,
-    whose headers go with each call; empty: none.
+    master listens for workers, if there are several. ``front``, ``front_knobs``: the front
+    (systems/fronts) that is called, whose headers go with each call; empty: none.
     """
 
     recipe: Recipe
@@ -84,6 +84,7 @@ class Job:
     host: str
     port: int
     front: str = ""
+    front_knobs: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> str:
         """One line; ``parse`` reads it."""

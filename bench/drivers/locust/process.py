@@ -28,7 +28,7 @@ from bench.drivers.calls import CallFailed
 from bench.drivers.live_records import LiveCall, LiveProgram
 from bench.drivers.locust.greenlets import GreenletDriver
 from bench.drivers.locust.job import ALIVE, ENDED, ERRORS, FAILED, OVER, READY, ROWS, WEB, Job, rows
-from bench.drivers.locust.stream import MOST_OPEN, FreshClients, Streams, no_headers
+from bench.drivers.locust.stream import MOST_OPEN, FreshClients, Headers, Streams, no_headers
 from bench.drivers.token_ids import TokenIds
 from bench.errors import InvalidRun
 from systems.slots import policy_class
@@ -77,9 +77,9 @@ class Share:
         self.tell = tell
         self.begins = AsyncResult()
         """The run's time 0 as Unix time (s): workers may be on several machines."""
-        self.headers = (
-            policy_class("front", job.front, "Locust's process")().headers if job.front else no_headers
-        )
+        self.headers: Headers = no_headers
+        if job.front:
+            self.headers = policy_class("front", job.front, "Locust's process")(**job.front_knobs).headers
         specs = job.recipe.programs(job.times)
         self.specs: Sequence[ProgramSpec] = specs[index :: job.workers]
         self.programs: list[LiveProgram] = []

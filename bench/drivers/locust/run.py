@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from types import TracebackType
@@ -70,6 +70,7 @@ def drive_locust(
     remote: int = 0,
     listen: str = "",
     front: str = "",
+    front_knobs: Mapping[str, Any] = {},
     limit_s: float = 600.0,
     watch: Callable[[], None] = lambda: None,
     over: Callable[[str], None] = lambda _: None,
@@ -80,7 +81,8 @@ def drive_locust(
     ``vocabulary`` and ``salt`` as for ``TokenIds``. ``workers`` processes share the programs, each of which
     runs once, with ``remote`` more that join from other machines at ``listen`` (HOST:PORT of this one).
     ``web``: port of Locust's page on the loopback (0: a free one); ``say`` hears where, and what remote
-    workers have to run. ``front``: the front (systems/fronts) at ``url``, whose headers go with each call.
+    workers have to run. ``front``, ``front_knobs``: the front (systems/fronts) at ``url``, whose headers go
+    with each call.
     ``watch`` is asked when something fails, and may raise something better; ``over`` hears the
     ``program_id`` of each program that is over, and of all of them if the run fails.
 
@@ -96,7 +98,7 @@ def drive_locust(
     host, port = _place(listen, remote) if workers + remote > 1 else ("", 0)
     job = Job(
         recipe, tuple(times), url.rstrip("/"), model, vocabulary, salt, run, cache_salt, workers + remote,
-        free_port() if web == 0 else web, limit_s, host, port, front,
+        free_port() if web == 0 else web, limit_s, host, port, front, dict(front_knobs),
     )  # fmt: skip
     if remote:
         say(f"{remote} more workers: python -m {MODULE} --join {host}:{port}")

@@ -43,7 +43,7 @@ class Server:
     Tokens follow from the sum of the prompt. ``faults``: call name -> refuse, break, hang, error."""
 
     def __init__(self):
-        self.asked, self.faults, self.gone = {}, {}, []
+        self.asked, self.faults, self.gone, self.headers = {}, {}, [], {}
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -52,7 +52,7 @@ class Server:
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 name = self.headers["X-Request-Id"]
-                outer.asked[name] = body
+                outer.asked[name], outer.headers[name] = body, dict(self.headers)
                 try:
                     outer.answer(self, name, body)
                 except OSError:
@@ -182,7 +182,7 @@ def test_the_same_programs_as_the_asyncio_driver(server):
 
 
 def test_two_workers_share_the_programs_and_each_runs_once(server):
-    """One of them joins as it would from another machine."""
+    """One of them joins as it would from another machine; a front is told whose calls they are."""
     made, programs, times = recipe("mapreduce", 3)
     place, joined = f"127.0.0.1:{free_port()}", []
 
@@ -191,8 +191,11 @@ def test_two_workers_share_the_programs_and_each_runs_once(server):
         command = [sys.executable, *said.split()[4:]]
         joined.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
 
-    live = by_locust(server, made, times, remote=1, listen=place, say=join)
+    live = by_locust(
+        server, made, times, remote=1, listen=place, say=join, front="smg", front_knobs={"policy": "manual"}
+    )
     assert joined[0].wait(timeout=20) == 0
+    assert {headers["X-SMG-Routing-Key"] for headers in server.headers.values()} == {"r.0", "r.1", "r.2"}
     asked = bodies(server)
     assert shape(live) == shape(by_asyncio(server, programs.programs, times))
     assert asked == bodies(server)
