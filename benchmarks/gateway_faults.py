@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import random
 import re
 import signal
 import sys
@@ -24,109 +23,27 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.gateway_parts import processes  # noqa: E402
+from benchmarks.gateway_parts.plan import Books, Fault, Plan, Verdict  # noqa: E402
 from benchmarks.gateway_parts.storm import Ask, Storm, until  # noqa: E402
 from benchmarks.gateway_parts.victims import FakeVictim, Victim, vllm_victims  # noqa: E402
 from systems.gateway.events_reader import read_events  # noqa: E402
 from systems.gateway.options import GatewayOptions  # noqa: E402
 from systems.gateway.process import GatewayProcess  # noqa: E402
 
-FAULTS = ("kill", "hang_metrics", "pause")
 SETTLE_S = 15.0
 """What was dropped or killed has left all books by then."""
 DRAIN_S = 8.0
 """A gateway that was asked to end has ended by then."""
 ALLOWED = {409, 502, 503, 504}
 """Statuses of a call whose engine died, that found none, or that another attempt took over."""
-
-
-class Fault(NamedTuple):
-    """At ``at`` (s), for ``for_s``."""
-
-    at: float
-    kind: str
-    worker: int
-    for_s: float
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is done; all of it follows from ``seed`` but the times of a busy machine.
-
-    ``linger``: the streams that are open at SIGTERM last longer than the gateway waits for them.
-    """
-
-    seed: int = 1
-    seconds: float = 20.0
-    agents: int = 24
-    workers: int = 2
-    every_s: float = 1.5
-    system: str = "autellix"
-    linger: bool = True
-
-    def faults(self) -> list[Fault]:
-        """One about each ``every_s``, the first a kill; they may overlap."""
-        draw, at, found = random.Random(f"faults/{self.seed}"), 0.3, []
-        while at < self.seconds:
-            kind = draw.choice(FAULTS) if found else "kill"
-            found.append(Fault(at, kind, draw.randrange(self.workers), draw.uniform(0.3, 1.2)))
-            at += self.every_s * draw.uniform(0.5, 1.5)
-        return found
-
-
-@dataclass
-class Verdict:
-    """Checks in the order they were made: (name, held, what was seen)."""
-
-    checks: list[tuple[str, bool, str]] = field(default_factory=list)
-
-    def check(self, name: str, held: bool, seen: object) -> None:
-        """One more."""
-        self.checks.append((name, bool(held), str(seen)))
-
-    @property
-    def ok(self) -> bool:
-        """Whether all held, of at least one."""
-        return bool(self.checks) and all(held for _, held, _ in self.checks)
-
-    def lines(self) -> list[str]:
-        """For people."""
-        return [f"{'ok    ' if held else 'FAILED'} {name}: {seen}" for name, held, seen in self.checks]
-
-
-class Books(NamedTuple):
-    """Who is in flight, as the engines, the gateway's table and its metrics say. ``names``: programs that
-    have one (None: these engines cannot tell); ``calls``: requests; ``reasoning``: programs."""
-
-    names: frozenset[str] | None
-    calls: int
-    table_names: frozenset[str]
-    table_reasoning: int
-    table_calls: int
-    metric_reasoning: int
-    metric_calls: int
-
-    def agree(self) -> bool:
-        """Programs marked reasoning are those with requests in flight, by all three."""
-        same = (
-            self.table_reasoning == self.metric_reasoning
-            and self.calls == self.table_calls == self.metric_calls
-        )
-        return same and (self.names is None or self.names == self.table_names)
-
-    def __str__(self) -> str:
-        return (
-            f"requests: {self.calls} at engines, {self.table_calls} in the table, {self.metric_calls} in the "
-            f"metrics; reasoning: {self.table_reasoning} in the table, {self.metric_reasoning} in the metrics"
-        )
 
 
 class Trial:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -141,8 +142,7 @@ class VllmVictim:
             calls = 0
             with contextlib.suppress(OSError):
                 calls = max(0, (await asyncio.to_thread(self.in_flight)).calls)
-            for pid in self._server.processes():
-                os.kill(pid, signal.SIGKILL)
+            await asyncio.to_thread(self._kill)
             return calls
 
     async def repair(self) -> None:
@@ -162,6 +162,14 @@ class VllmVictim:
         """As its /metrics say."""
         load = load_of(processes.fetch(self._url + "/metrics"))
         return Flight(load.running + load.waiting if load else -1, None)
+
+    def _kill(self) -> None:
+        """All its processes; none is there when it returns."""
+        while left := self._server.processes():
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
 
     def _signal(self, which: signal.Signals) -> None:
         if self._server.pid is not None and self._server.processes():

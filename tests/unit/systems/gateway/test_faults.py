@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from benchmarks.gateway_faults import FAULTS, Books, Plan, Verdict, on_fakes
+from benchmarks.gateway_faults import on_fakes
+from benchmarks.gateway_parts.plan import FAULTS, Books, Plan, Verdict
 from benchmarks.gateway_parts.processes import fill
 from benchmarks.gateway_parts.streams import request_of, text_of, unchunked
 
