@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 RATE_TOLERANCE = 0.02
 SLACK_S = 0.020
 """A run of under a second may be longer by so much: no rate is told from it more exactly."""
-RESOLUTION_S = 0.001
-"""Gaps that differ by less are equal: event loops have timers of a millisecond."""
+RESOLUTION_S = 0.001, 0.020
+"""Gaps that differ by less than a tenth of the mean gap are equal, but within these bounds: event loops have
+timers of a millisecond, and traces have many arrivals at one time, which no driver sends at one time."""
 P_LIMIT = 0.01
 
 Floats = NDArray[np.float64]
@@ -21,8 +22,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Delivered:
-    """Of ``arrivals`` programs: rates per second, asked for and sent (0: all at once), and the two-sample
-    Kolmogorov-Smirnov test of the gaps between arrivals, sent against scheduled (distance and p).
+    """Of ``arrivals`` programs: rates per second, asked for and sent, and the two-sample Kolmogorov-Smirnov
+    test of the gaps between arrivals, sent against scheduled (distance and p). ``late_s``: by how much the
+    time from the first to the last one was longer.
 
     The samples are paired, so that p is far above P_LIMIT unless the driver bent the distribution.
     """
@@ -36,20 +38,22 @@ class Delivered:
 
     @classmethod
     def of(cls, scheduled: Sequence[float], sent: Sequence[float]) -> Delivered | None:
-        """From times (s), program by program; None of fewer than two, which have no rate."""
-        if len(scheduled) < 2:
+        """From times (s), program by program; None of fewer than two, or all at once: they have no rate."""
+        if len(set(scheduled)) < 2:
             return None
         asked, real = np.sort(np.asarray(scheduled, np.float64)), np.sort(np.asarray(sent, np.float64))
         spans = float(asked[-1] - asked[0]), float(real[-1] - real[0])
-        distance = ks_distance(np.diff(asked), np.diff(real), RESOLUTION_S)
-        rates = [(len(asked) - 1) / span if span else 0.0 for span in spans]
-        p = ks_p(distance, len(asked) - 1, len(asked) - 1)
+        gaps = len(asked) - 1
+        resolution = min(max(0.1 * spans[0] / gaps, RESOLUTION_S[0]), RESOLUTION_S[1])
+        distance = ks_distance(np.diff(asked), np.diff(real), resolution)
+        rates = [gaps / span if span else 0.0 for span in spans]
+        p = ks_p(distance, gaps, gaps)
         return cls(len(asked), rates[0], rates[1], distance, p, spans[1] - spans[0])
 
     @property
     def rate_holds(self) -> bool:
         """Within 2 %."""
-        span = (self.arrivals - 1) / self.asked_per_s if self.asked_per_s else 0.0
+        span = (self.arrivals - 1) / self.asked_per_s
         return abs(self.late_s) <= max(RATE_TOLERANCE * span, SLACK_S)
 
     @property

@@ -65,14 +65,16 @@ def test_bursts_at_the_right_rate_are_invalid():
     assert found.verdict == "invalid"
 
 
-def test_arrivals_at_once_are_at_once_within_a_millisecond_each():
-    found = Delivered.of([0.0] * 64, [0.0001 * i for i in range(64)])
-    assert (found.asked_per_s, found.distance, found.verdict) == (0.0, 0.0, "ok")
-    assert Delivered.of([0.0] * 64, [0.002 * i for i in range(64)]).verdict == "invalid"
+def test_a_trace_with_many_arrivals_at_one_time():
+    """Ten in each third second: sent 3 ms apart they are as good as at once, 0.3 s apart they are not."""
+    times = [3.0 * (i // 10) for i in range(200)]
+    assert Delivered.of(times, [at + 0.003 * (i % 10) for i, at in enumerate(times)]).verdict == "ok"
+    assert Delivered.of(times, [at + 0.3 * (i % 10) for i, at in enumerate(times)]).verdict == "invalid"
 
 
-def test_one_program_has_no_rate():
+def test_one_program_has_no_rate_nor_have_many_at_once():
     assert Delivered.of([1.0], [1.0]) is None
+    assert Delivered.of([0.0] * 64, [0.1 * i for i in range(64)]) is None
     assert Delivered.of([], []) is None
 
 
