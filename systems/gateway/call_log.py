@@ -64,17 +64,21 @@ class CallLog:
     def rows(self, name: str) -> list[Mapping[str, Any]]:
         """The rows of an expected call so far."""
         self.read()
+        if not self._expected.get(name) and self._new_file():
+            self.read()
         return self._expected.get(name, [])
 
     def read(self) -> None:
         """Take in what was written since."""
         if not self.readable or self._file is None:
             return
-        self._restart_if_new()
-        while piece := os.read(self._file, _PIECE):
+        more = True
+        while more:
+            piece = os.read(self._file, _PIECE)
             *lines, self._rest = (self._rest + piece).split(b"\n")
             for line in lines:
                 self._deliver(line)
+            more = len(piece) == _PIECE
 
     def close(self) -> None:
         """Done; idempotent."""
@@ -91,19 +95,20 @@ class CallLog:
             os.lseek(self._file, 0, os.SEEK_END)
         return True
 
-    def _restart_if_new(self) -> None:
-        """An engine that is started again may begin a new file."""
+    def _new_file(self) -> bool:
+        """Whether an engine that was started again has begun a new file, which is open now."""
         if self._file is None:
-            return
+            return False
         try:
             there = os.stat(self._path)
         except OSError:
-            return
+            return False
         here = os.fstat(self._file)
-        if there.st_ino != here.st_ino or here.st_size < os.lseek(self._file, 0, os.SEEK_CUR):
-            self.close()
-            self._rest = b""
-            self._open()
+        if there.st_ino == here.st_ino and here.st_size >= os.lseek(self._file, 0, os.SEEK_CUR):
+            return False
+        self.close()
+        self._rest = b""
+        return self._open()
 
     def _deliver(self, line: bytes) -> None:
         found = row_of(line)

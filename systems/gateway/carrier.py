@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from functools import partial
 
@@ -22,6 +23,8 @@ from systems.http1 import BrokenOff, CannotConnect, Exchange
 
 RETRY_S = 5
 """Seconds after which a client that was sent away may try again."""
+_OURS = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM)
+"""Errors of connecting that say nothing of the engine."""
 
 
 class Carrier:
@@ -72,6 +75,10 @@ class Carrier:
             try:
                 return await self._exchange(ticket, worker, outlet, onward)
             except CannotConnect as error:  # it has seen nothing of the call: it is down, that is all
+                if getattr(error.__cause__, "errno", None) in _OURS:
+                    raise Refused(
+                        503, f"the gateway is out of connections: {error}", retry_s=RETRY_S
+                    ) from None
                 self._workers.down(worker, str(error))
             except BrokenOff as error:
                 worker.doubt.set()

@@ -87,9 +87,11 @@ class Gateway:
 
     async def stop(self) -> None:
         """Let go of everything: calls that are not over are charged as they stand."""
-        for task in {ticket.task for ticket in self.books.open} - {None}:
-            task.cancel()  # type: ignore[union-attr]
-        await asyncio.sleep(0)
+        tasks = [ticket.task for ticket in self.books.open if ticket.task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=1.0)
         if self._ticking is not None:
             self._ticking.cancel()
         self.hearts.stop()

@@ -9,6 +9,9 @@ from systems.gateway.headers import KEYS
 from systems.gateway.workers import Worker, Workers
 from systems.http1 import Connections, Exchange, Receive
 
+CONNECT_S = 5.0
+"""An engine that does not accept a connection for so long is down."""
+
 
 class Onward(NamedTuple):
     """Where a request goes on an engine, and with which of its headers."""
@@ -23,6 +26,8 @@ class Wires:
 
     def __init__(self, workers: Workers) -> None:
         self._pools = {w.id: Connections.at(w.url) for w in workers}
+        for pool in self._pools.values():
+            pool.connect_s = CONNECT_S
 
     @property
     def busy(self) -> int:

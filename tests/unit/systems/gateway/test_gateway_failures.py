@@ -1,6 +1,7 @@
 """Engines that die, hang or come late; clients that leave, cancel and come again; gates that hold."""
 
 import asyncio
+import errno
 import json
 import time
 
@@ -9,6 +10,7 @@ import pytest
 from systems.gateway import rows
 from systems.gateway.options import Target
 from systems.gateway.workers import DEAD_S
+from systems.http1 import CannotConnect
 from tests.unit.systems.gateway.engines import Engine, on_loop, until, world
 
 STREAM = {"model": "m", "prompt": "x", "stream": True, "program_id": "p"}
@@ -466,3 +468,32 @@ async def test_a_slow_client_does_not_make_the_gateway_hoard():
         await until(lambda: w.last.outcome == "finished")
         assert w.last.bytes_out > 600 * size
         writer.close()
+
+
+@on_loop
+async def test_being_out_of_descriptors_is_not_the_engines_fault(monkeypatch):
+    async def post(*_):
+        raise CannotConnect("cannot connect: Too many open files") from OSError(
+            errno.EMFILE, "Too many open files"
+        )
+
+    async with world(Engine()) as w:
+        monkeypatch.setattr(w.gateway.wires, "post", post)
+        status, _, body = await w.ask()
+        assert (status, "out of connections" in body.decode()) == (503, True)
+        assert w.gateway.workers[0].alive
+
+
+@on_loop
+async def test_a_router_that_raises_is_a_500_and_leaves_nothing(monkeypatch, caplog):
+    def route(*_):
+        raise ZeroDivisionError
+
+    async with world(Engine()) as w:
+        monkeypatch.setattr(w.gateway.door, "route", route)
+        for headers in ({}, {"Expect": "100-continue"}):
+            status, _, body = await w.ask(program_id="p", headers=headers)
+            assert status == 500
+            assert json.loads(body)["error"]["message"] == "internal error of the gateway: ZeroDivisionError"
+        assert (w.last.outcome, w.last.status) == ("error", 500)
+    assert "ZeroDivisionError" in caplog.text
