@@ -48,7 +48,8 @@ def render(rows: Sequence[Row]) -> RenderableType:
 def _title(row: Row) -> str:
     seeds = row["seeds"]
     which = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds from {seeds[0]} on"
-    what = f"[bold]{escape(row['workload'])}[/], {escape(row['load'])}, {which}"
+    workload, _, rest = str(row["setting"]).partition(", ")
+    what = f"[bold]{escape(workload)}[/], {escape(rest)}, {which}"
     return f"{what}\n[magenta]{escape(_badge(row))}[/]"
 
 

@@ -15,7 +15,7 @@ from bench.code import code_digest
 from bench.eventlog import read_tables
 from bench.files import write_json
 from bench.live.pilot import Pilot
-from bench.live.plan import LivePlan
+from bench.live.plan import SCALED, LivePlan
 from bench.live.predict import ENSEMBLE, Fit, Numbers, numbers_of, predict
 from bench.run import RunResult
 from bench.stats import Estimate, t_interval
@@ -111,43 +111,64 @@ def _read(path: Path, made_of: Mapping[str, Any]) -> Numbers | None:
 
 
 def table(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
-    """A row for each workload and system, in the order of the cells: measured and predicted numbers with
-    t intervals over seeds, and the paired ratio of mean latencies to the workload's first system."""
-    groups: dict[tuple[str, str, str], list[Pair]] = {}
+    """A row for each workload, setting and system, in the order of the cells: measured and predicted numbers
+    with t intervals over seeds, and the paired ratio of mean latencies to the setting's first system."""
+    told = _Names(pairs)
+    groups: dict[tuple[str, str], list[Pair]] = {}
     for pair in pairs:
-        config = pair.cell.plan.config
-        groups.setdefault((_workload(pair), config.system, _setting(pair)), []).append(pair)
-    first: dict[tuple[str, str], list[Pair]] = {}
+        groups.setdefault((told.setting(pair), told.system(pair)), []).append(pair)
+    first: dict[str, tuple[str, list[Pair]]] = {}
     rows = []
-    for (workload, system, setting), found in groups.items():
-        base = first.setdefault((workload, setting), found)
-        rows.append(_row(workload, system, found, base))
+    for (setting, system), found in groups.items():
+        base = first.setdefault(setting, (system, found))
+        rows.append(_row(setting, system, found, base))
     return rows
 
 
-def _workload(pair: Pair) -> str:
-    return str(pair.cell.result.summary["workload"])
+class _Names:
+    """What tells the cells of a sweep from each other."""
+
+    def __init__(self, pairs: Sequence[Pair]) -> None:
+        given = [_given(pair) for pair in pairs]
+        self._varied = sorted({k for one in given for k in one if any(o.get(k) != one[k] for o in given)})
+
+    def system(self, pair: Pair) -> str:
+        """The system, with what was replaced in it."""
+        config = pair.cell.plan.config
+        slots = (("scheduler", config.scheduler), ("router", config.router))
+        return " ".join([config.system, *(f"{slot}={name}" for slot, name in slots if name)])
+
+    def setting(self, pair: Pair) -> str:
+        """Workload, load, engines, and varied knobs and parameters."""
+        summary, config, own = pair.cell.result.summary, pair.cell.plan.config, _given(pair)
+        words = [f"{name}={own[name]}" for name in self._varied if name in own]
+        engines = "1 engine" if config.replicas == 1 else f"{config.replicas} engines"
+        return ", ".join([str(summary["workload"]), str(summary["load"]), engines, *words])
 
 
-def _setting(pair: Pair) -> str:
-    """What else tells rows apart: load and replicas."""
-    return f"{pair.cell.result.summary['load']}, {pair.cell.plan.config.replicas} engines"
+def _given(pair: Pair) -> dict[str, str]:
+    """Knobs and parameters, but for those that follow from the system."""
+    config = pair.cell.plan.config
+    return {k: v for k, v in {**config.knobs, **config.parameters}.items() if k not in SCALED}
 
 
-def _row(workload: str, system: str, found: Sequence[Pair], base: Sequence[Pair]) -> dict[str, Any]:
+def _row(
+    setting: str, system: str, found: Sequence[Pair], base: tuple[str, Sequence[Pair]]
+) -> dict[str, Any]:
     predicted = [pair.predicted for pair in found if pair.predicted is not None]
+    first = found is base[1]
     return {
-        "workload": workload,
+        "setting": setting,
+        "workload": str(found[0].cell.result.summary["workload"]),
         "system": system,
-        "load": _setting(found[0]),
         "badge": found[0].cell.result.summary["badge"],
         "seeds": sorted(pair.cell.plan.config.seed for pair in found),
         "programs": len(found[0].cell.plan.programs.programs),
         "measured": _over_seeds([pair.measured for pair in found]),
         "predicted": _over_seeds(predicted),
-        "ratio": None if found is base else _ratio(found, base, False),
-        "predicted_ratio": None if found is base else _ratio(found, base, True),
-        "base": base[0].cell.plan.config.system,
+        "ratio": None if first else _ratio(found, base[1], False),
+        "predicted_ratio": None if first else _ratio(found, base[1], True),
+        "base": base[0],
         "verdicts": _verdicts(found),
     }
 

@@ -26,7 +26,7 @@ PATIENCE_S = 5.0
 @dataclass(frozen=True)
 class Books:
     """``held``: seconds at the gate, by PROGRAM.THREAD.INDEX, of calls that were held; ``served``: by
-    program, in the scheduler's unit; of ``calls`` that left, ``by_log`` were charged from schedulers' logs."""
+    program, in the scheduler's unit; of ``calls`` in all ``by_log`` were charged from schedulers' logs."""
 
     held: Mapping[str, float]
     served: Mapping[int, float]

@@ -21,7 +21,10 @@ from systems.schedulers.levels import DEFAULT_BOUNDS
 from systems.slots import DEFAULTS
 from workloads.base import ProgramSet
 
-BOUNDS = "scheduler.bounds"
+BOUNDS, SHORT = SCALED = ("scheduler.bounds", "router.most_short")
+"""Knobs that follow the workload's token scale."""
+MOST_SHORT = 2048
+"""Tokens: the router's default (Autellix, Algorithm 2)."""
 SCALE = "token_scale"
 COUNTED = ("step", "token")
 """Units of service in which bounds follow the workload's token scale."""
@@ -92,7 +95,7 @@ def live_plan(config: RunConfig) -> LivePlan:
     programs, times, rate = loaded(config, able.engine)
     if times is None:
         raise UsageError("a live engine takes programs as they arrive: give --rate")
-    config = with_bounds(config, dict(spec.scheduler_knobs), spec.unit, programs)
+    config = with_scale(config, spec, programs)
     spec = spec_of(config)
     return LivePlan(config, programs, times, rate, spec, able, options, _served(config, spec, options))
 
@@ -116,14 +119,19 @@ def _check_attached(scheduler: str, options: LiveOptions) -> None:
         )
 
 
-def with_bounds(config: RunConfig, knobs: Mapping[str, Any], unit: str, programs: ProgramSet) -> RunConfig:
-    """Bounds of multi-level queues follow the workload's ``token_scale``, unless they are given.
+def with_scale(config: RunConfig, spec: SystemSpec, programs: ProgramSet) -> RunConfig:
+    """Policies' constants in tokens or steps follow the workload's ``token_scale``, unless they are given.
 
-    They count tokens or steps (about a token each), and programs of a sixteenth have a sixteenth of them.
+    Programs of a sixteenth have a sixteenth of them: bounds of multi-level queues (a step is about a token),
+    and the length from which on Autellix's router calls a prompt long.
     """
     scale = float(Fraction(str(programs.parameters.get(SCALE, 1))))
-    default = DEFAULT_BOUNDS.get(unit, ())
-    if BOUNDS in config.knobs or unit not in COUNTED or scale == 1.0 or knobs.get("bounds") != default:
+    if scale == 1.0:
         return config
-    scaled = ",".join(f"{bound * scale:g}" for bound in default)
-    return replace(config, knobs={**config.knobs, BOUNDS: scaled})
+    scheduler, router = dict(spec.scheduler_knobs), dict(spec.router_knobs)
+    own: dict[str, str] = {}
+    if spec.unit in COUNTED and scheduler.get("bounds") == (default := DEFAULT_BOUNDS[spec.unit]):
+        own[BOUNDS] = ",".join(f"{bound * scale:g}" for bound in default)
+    if router.get("most_short") == MOST_SHORT:
+        own[SHORT] = f"{round(MOST_SHORT * scale)}"
+    return replace(config, knobs={**own, **config.knobs})
