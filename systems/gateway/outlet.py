@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 
 from aiohttp import HttpVersion11, web
@@ -154,8 +156,13 @@ class RawOutlet(Outlet):
         if not self._keeps:
             lines.append("Connection: close")
         if not any(name.lower() == "date" for name, _ in headers):
-            lines.append(f"Date: {formatdate(usegmt=True)}")
+            lines.append(f"Date: {_date(int(time.time()))}")
         return ("\r\n".join(lines) + "\r\n").encode("latin-1", "replace")
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> str:
+    return formatdate(second, usegmt=True)
 
 
 class Hearts:
