@@ -178,6 +178,12 @@ class ContainerServer:
             "gpus": self.container.gpus, "network": self.container.network, **self._facts,
         }  # fmt: skip
 
+    def ask(self) -> None:
+        """Ask it to end, without waiting: so several can end together. ``stop`` is still to be called."""
+        if self._running is not None:
+            with contextlib.suppress(Exception):  # it has ended, or ``stop`` will say what is wrong
+                self._running.kill(signal="SIGTERM")
+
     def stop(self) -> None:
         """Keep its output, end and remove it; idempotent."""
         running = self._running

@@ -82,14 +82,21 @@ class Fleet:
     def stop(self) -> None:
         """Take all down, the last first; idempotent. Ctrl-C meanwhile is passed on when all are down."""
         errors: list[BaseException] = []
+        again: LiveEngine | None = None
+        try:
+            for engine in self._started:  # all at once: each takes seconds
+                getattr(engine, "ask", _nothing)()
+        except BaseException as error:
+            errors.append(error)
         while self._started:
             engine = self._started[-1]
             try:
                 engine.stop()
             except BaseException as error:
                 errors.append(error)
-                if isinstance(error, KeyboardInterrupt) and len(errors) == 1:
-                    continue  # once more for the one that was interrupted
+                if isinstance(error, KeyboardInterrupt) and engine is not again:
+                    again = engine  # once more for the one that was interrupted
+                    continue
             self._started.pop()
         if errors:
             raise errors[0]
@@ -117,6 +124,10 @@ class Fleet:
                 self._say(f"waiting for {names}: {now - began:.0f} s of at most {self._limit_s:g} s")
             if waiting:
                 self._sleep(POLL_S)
+
+
+def _nothing() -> None:
+    pass
 
 
 @contextlib.contextmanager

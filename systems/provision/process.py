@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -22,22 +23,18 @@ STOP_S = 15.0
 _SOCKET_BYTES = 107
 SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 """Environment variables whose values are never shown."""
-_PARENT_DIES = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG, kept by exec
-if os.getppid() != int(sys.argv[1]):
-    sys.exit("the process that started the server is gone")
-os.execv(sys.argv[2], sys.argv[2:])
-"""
+GRACE_S = 10.0
+"""A server whose starter is gone gets so long to end in order."""
+GUARD = Path(__file__).with_name("guard.py")
 
 
 class ServerProcess:
     """One server, a LiveEngine; ``start`` or ``with`` brings it up, ``stop`` takes it down.
 
     ``folder`` gets server.log and the logs of our scheduler class, where that is in it (docs/vllm.md). The
-    server dies with the *thread* that starts it (Linux's parent-death signal): start it from one that lives
-    on. With ``outlives`` it does not: who starts it so must remember it. ``port`` 0: a free one; another
-    one must be free. ``extra``: more environment variables.
+    server dies with the *thread* that starts it (``guard.py``; Linux's parent-death signal): start it from
+    one that lives on. With ``outlives`` it does not: who starts it so must remember it. ``port`` 0: a free
+    one; another one must be free. ``extra``: more environment variables.
     Raises EngineUnavailable if its program is not there, the port is taken, or it ends or does not answer.
     """
 
@@ -60,6 +57,7 @@ class ServerProcess:
         self._extra = dict(extra)
         self._python = python
         self._command: list[str] = []
+        self._asked = False
         self._process: subprocess.Popen[bytes] | None = None
         self._stopping = threading.Lock()
         self._sockets: tempfile.TemporaryDirectory[str] | None = None
@@ -89,6 +87,8 @@ class ServerProcess:
         python = Path(
             os.path.abspath(self.python())
         )  # it runs in a folder of its own; no symlink is resolved
+        if not os.access(python, os.X_OK) or python.is_dir():
+            raise EngineUnavailable(f"{self.title}: cannot run {python}: it is not there, or no program")
         port = self._port or free_port()
         if self._port:
             refuse_taken(self._port)
@@ -100,6 +100,7 @@ class ServerProcess:
         model = str(model.resolve()) if isinstance(model, Path) else model
         place = Place(port, self.folder.resolve(), model, control=self.control)
         self._command = self.recipe.command(place)
+        self._asked = False
         with self.output.open("wb") as output:
             self._process = self._launch(python, output)
         self.url = f"http://127.0.0.1:{port}"
@@ -116,19 +117,27 @@ class ServerProcess:
     def settle(self) -> None:
         """What is to be done once it answers."""
 
+    def ask(self) -> None:
+        """Ask it to end, without waiting: so several can end together. ``stop`` is still to be called."""
+        process = self._process
+        if process is not None and not self._asked:
+            self._asked = True
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+
     def stop(self) -> None:
         """Ask it to end, then make it: nothing of its process group is left."""
         with self._stopping:
             process, self._process = self._process, None
         if process is not None:
-            end_group(process.pid, process)
+            end_group(process.pid, process, asked=self._asked)
         if self._sockets is not None:
             self._sockets.cleanup()
             self._sockets = None
 
     @property
     def pid(self) -> int | None:
-        """Of the process, which leads a session and group of its own; None if it does not run."""
+        """Of the process (its guard) that leads its session and group; None if it does not run."""
         return None if self._process is None else self._process.pid
 
     def check(self) -> None:
@@ -178,10 +187,10 @@ class ServerProcess:
     def _launch(self, python: Path, output: Any) -> subprocess.Popen[bytes]:
         """The process, leader of a session of its own; it ends when this thread does, or outlives us."""
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        guard = [] if self.outlives else [str(python), "-c", _PARENT_DIES, str(os.getpid())]
+        guard = [sys.executable, "-I", "-S", str(GUARD), str(os.getpid()), str(GRACE_S)]
         try:
             return subprocess.Popen(
-                [*guard, str(python), *self._command],
+                [*([] if self.outlives else guard), str(python), *self._command],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=self.folder,
                 env={**os.environ, **self.recipe.environment(), "PYTHONPATH": path, **self._extra},
                 start_new_session=True,
@@ -245,7 +254,7 @@ def group(leader: int) -> Iterator[tuple[int, str]]:
 def end_group(leader: int, process: subprocess.Popen[bytes] | None = None, *, asked: bool = False) -> None:
     """Ask the leader of a process group to end, then make all of it; ``process`` where it is our child.
 
-    ``asked``: it has been; a second SIGTERM would keep vLLM from ending in order.
+    ``asked``: it has been.
     """
     try:
         if not _ended(leader, process):

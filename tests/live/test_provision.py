@@ -125,7 +125,7 @@ def test_its_control_socket_answers(owner):
 
 
 def test_kill_9_of_its_owner_leaves_nothing(owner):
-    """The last one: the server's processes follow, by the signal their front end gets."""
+    """The last one. Its guard ends the server; docs/provisioning.md: why one is needed."""
     assert len(dict(group(owner.leader))) >= 2
     os.kill(owner.process.pid, 9)
     owner.process.wait()

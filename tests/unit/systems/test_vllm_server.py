@@ -144,7 +144,7 @@ def test_a_server_that_answers_and_leaves_nothing_behind(tmp_path):
         server.check()
         assert server.url.startswith("http://127.0.0.1:")
         child = child_of(server)
-        assert len(server.processes()) == 2
+        assert len(server.processes()) == 3  # the guard, the server, its child
     assert gone(child)
     assert server.processes() == {}
     server.stop()
@@ -159,6 +159,17 @@ def test_a_server_that_ignores_sigterm_is_killed(tmp_path):
     pids = [*server.processes(), child_of(server)]
     server.stop()
     assert all(map(gone, pids))
+
+
+def test_one_may_be_asked_to_end_first(tmp_path):
+    server = VllmServer(OPTIONS, tmp_path / "work", python=python(tmp_path, HEALTHY))
+    server.ask()
+    with server:
+        pid = server.pid
+        server.ask()
+        server.ask()
+        eventually(lambda: gone(pid))
+    assert gone(child_of(server))
 
 
 def test_an_exception_inside_stops_it(tmp_path):
@@ -180,8 +191,10 @@ def test_one_that_ends_gives_its_last_words(tmp_path):
 
 def test_one_that_never_answers_is_given_up_and_stopped(tmp_path):
     server = VllmServer(OPTIONS, tmp_path / "work", python=python(tmp_path, SILENT))
-    with pytest.raises(EngineUnavailable, match=r"no answer within 0\.5 s; its last words: loading"):
-        server.start(0.5)
+    server.begin()
+    eventually(lambda: "loading" in server.output.read_text())
+    with pytest.raises(EngineUnavailable, match=r"no answer within 0\.1 s; its last words: loading"):
+        server.ready(0.1)
     assert server.processes() == {}
 
 
@@ -208,11 +221,9 @@ print(*server.processes(), flush=True)
 os.kill(os.getpid(), 9)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    leader = min(map(int, done.stdout.split()))
-    eventually(lambda: gone(leader))
-    for pid in map(int, done.stdout.split()):  # vLLM's children follow its front end; ours here does not care
-        if not gone(pid):
-            os.kill(pid, 9)
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert len(pids) == 3
+    eventually(lambda: all(map(gone, pids)))  # the child, too, which does not care who started it
 
 
 def test_no_python_and_no_port_twice(tmp_path):

@@ -44,7 +44,7 @@ def gone(pid):
         return True
 
 
-def eventually(condition, limit_s=5.0):
+def eventually(condition, limit_s=15.0):
     until = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < until

@@ -149,6 +149,28 @@ def test_one_that_fails_to_stop_does_not_keep_the_others(world):
     assert world.events[-2:] == ["stop b", "stop a"]
 
 
+def test_all_are_asked_before_any_is_awaited(world):
+    a, b = world.engine("a"), world.engine("b")
+    a.ask = lambda: world.events.append("ask a")
+    fleet = world.fleet(a, b)
+    fleet.start()
+    fleet.stop()
+    assert world.events[-3:] == ["ask a", "stop b", "stop a"]
+
+
+def test_ctrl_c_while_they_are_asked_still_stops_all(world):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    a, b = world.engine("a"), world.engine("b", interrupts=1)
+    a.ask = interrupt
+    fleet = world.fleet(a, b)
+    fleet.start()
+    with pytest.raises(KeyboardInterrupt):
+        fleet.stop()
+    assert world.events[-2:] == ["stop b", "stop a"]
+
+
 def test_engines_that_were_started_together_can_be_stopped_apart(world):
     together = world.fleet(world.engine("a"), world.engine("b"))
     together.start()

@@ -52,7 +52,7 @@ def test_it_is_ready_when_it_has_found_every_engine_and_leaves_nothing_behind(tm
         assert front.healthy() == 2
         assert front.url.startswith("http://127.0.0.1:")
         child = child_of(front)
-        assert len(front.processes()) == 2
+        assert len(front.processes()) == 3  # its guard, too
         assert (front.calls, front.steps, front.control, front.name) == (None, None, None, "vllm-router")
     assert gone(child)
     assert front.processes() == {}
@@ -71,14 +71,17 @@ def test_an_engine_that_it_does_not_find_is_an_error_and_stops_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("script", "message"),
-    [(DYING, "front vllm-router: it ended .exit code 3.*no such model"), (SILENT, "no answer within 0.5 s")],
+    ("script", "limit", "message"),
+    [
+        (DYING, 30.0, "front vllm-router: it ended .exit code 3.*no such model"),
+        (SILENT, 0.5, "no answer within 0.5 s"),
+    ],
 )
-def test_one_that_ends_or_never_answers_says_its_last_words(tmp_path, script, message):
+def test_one_that_ends_or_never_answers_says_its_last_words(tmp_path, script, limit, message):
     front = process(tmp_path, script)
     front.begin()
     with pytest.raises(EngineUnavailable, match=message):
-        front.ready(0.5)
+        front.ready(limit)
     assert front.processes() == {}
 
 
