@@ -65,9 +65,11 @@ class Account:
     since_slot: float = 0.0
     since: tuple[int, float] | None = None
     waits: list[tuple[float, str]] = field(default_factory=list)
+    call: Call = field(init=False)
     order: tuple[int, float, int] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.call = self.row.call
         self._stand(self.slot)
 
     def as_dict(self, request_id: str) -> dict[str, object]:
@@ -81,11 +83,6 @@ class Account:
             **{name: None if value == INF else value for name, value in numbers.items()},
             "waits": self.waits,
         }
-
-    @property
-    def call(self) -> Call:
-        """The call these books are about."""
-        return self.row.call
 
     @property
     def quantum_used(self) -> bool:
@@ -110,7 +107,7 @@ class Account:
 
     def _stand(self, slot: Slot) -> None:
         self.slot = slot
-        self.order = (slot.level, slot.key, self.row.call.seq)
+        self.order = (slot.level, slot.key, self.call.seq)
 
     def admit(self, cached: int, now: float) -> None:
         """It entered the batch with ``cached`` prompt tokens found in the prefix cache."""

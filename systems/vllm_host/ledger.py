@@ -33,7 +33,8 @@ class InFlight:
     before. ``batch``: all parts in vLLM's order, where somebody asks for them, else as ``parts``.
     ``preempted``: call numbers, ``preempted_ids`` vLLM's names of them. ``load``: (calls in vLLM's running
     list, other calls), after the step was scheduled. ``kv_used`` blocks were in use then, and ``evicted``
-    calls had been preempted for want of blocks since the start; both 0 where no steps are logged.
+    calls had been preempted for want of blocks since the start. These two and ``preempted_ids`` are there
+    only where steps are logged.
     """
 
     start: float
@@ -216,9 +217,9 @@ class Ledger:
 
         Half a grid step early, since a quantum need not lie on the grid: ``expired`` compares exactly.
         """
-        left = account.slot.quantum - account.since_slot
-        if account.since is None or left == INF:
+        if account.since is None or account.slot.quantum == INF:
             return
+        left = account.slot.quantum - account.since_slot
         total = self._total()
         limit = max(total + left - GRID / 2, nextafter(total, INF))
         heappush(self._limits, (limit, next(self._ties), account.slot, account))

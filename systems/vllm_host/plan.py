@@ -81,6 +81,7 @@ class Plan:
         heapify(self.queue)
         self.ahead = (r for r in host.queues if host.may_be_admitted(r))
         self.next = next(self.ahead, None)
+        self.worst = host.worst()  # of those that run now
         self._give_running()
 
     def run(self) -> None:
@@ -116,7 +117,7 @@ class Plan:
 
     def _victim(self, request: Request) -> Request | None:
         """The worst running call, if ``request`` outranks it."""
-        worst = self.host.worst()
+        worst = self.worst
         return worst if worst is not None and self._outranks(request, worst) else None
 
     def _outranks(self, request: Request, running: Request) -> bool:
@@ -126,6 +127,7 @@ class Plan:
 
     def _remove(self, victim: Request) -> None:
         self.host.displace(victim)
+        self.worst = self.host.worst()
         self.slots += 1
         self.budget += self.given.pop(victim.request_id, 1)
         heappush(self.queue, (victim.priority, victim))
@@ -186,6 +188,7 @@ class HoldPlan(Plan):
 
     def _remove(self, victim: Request) -> None:
         self.host.hold(victim)
+        self.worst = self.host.worst()
         self.slots += 1
         self.budget += self.given.pop(victim.request_id, 1)
         heappush(self.queue, (victim.priority, victim))
@@ -203,6 +206,7 @@ class HoldPlan(Plan):
         self._give(request, request.num_tokens - hit_tokens)
         if held:
             self.host.resume(request)
+            self.worst = self.host.worst()
         else:
             self.reserved += need
         return True

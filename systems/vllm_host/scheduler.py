@@ -205,11 +205,10 @@ class PolicyMixin:
         running = len(self.running)
         self.running.extend(self.held.values())
         step.load = (running, len(self.accounts) - running)
+        step.preempted = tuple(self._preempted)
         if self._steps is not None:
             total = self.kv_cache_manager.block_pool.num_gpu_blocks - 1
             step.kv_used, step.evicted = total - self.free_blocks(), self.tally["evict"]
-        if self._preempted:
-            step.preempted = tuple(self._preempted)
             step.preempted_ids = tuple(self.by_seq[seq].request_id for seq in step.preempted)
         step.batch = self._whole_batch(step, tokens, now) if self._whole else step.parts
         return step

@@ -134,6 +134,33 @@ def test_the_queue_is_in_order_whatever_leaves_and_returns():
         queue.remove_request(pool[0])
 
 
+def test_a_queue_that_is_never_emptied_forgets_who_was_taken_out():
+    """Under lasting overload the last in order are never looked at."""
+    queue, staying = OrderedQueue(), [Request(0, 0.0, seq) for seq in range(5)]
+    for request in staying:
+        queue.add_request(request)
+    for seq in range(5, 1000):
+        moved = Request(7, float(seq), seq)
+        queue.add_request(moved)
+        queue.remove_request(moved)
+        assert len(queue._heap) <= 2 * (2 + len(queue))
+    assert list(queue) == staying
+
+
+def test_a_batch_forgets_places_that_calls_have_left():
+    ledger = Ledger("step")
+    calls = [Account(Finished(Call(i, i, "", 0, 9), 0, 0.0), Slot(0, float(i)), ledger) for i in range(9)]
+    for turn in range(300):
+        account = calls[turn % 9]
+        if account.in_batch:
+            ledger.exit(str(account.call.seq), account)
+            account.leave("preempt", 0.0)
+        account.admit(0, 0.0)
+        ledger.enter(account)
+        assert len(ledger._ranks) <= 8 * 10
+        assert ledger.worst() is max((a for a in calls if a.in_batch), key=lambda a: a.order)
+
+
 def test_two_queues_are_one():
     scheduler = SimpleNamespace(waiting=None, skipped_waiting=None)
     queues = Queues(scheduler)
