@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.code import code_digest
-from bench.config import RunConfig, pairs, programs_or_horizon, rate_and_arrivals
+from bench.config import LIVE_ENGINE, RunConfig, pairs, programs_or_horizon, rate_and_arrivals
 from bench.errors import UsageError
 from bench.manifest import HIDDEN
 
@@ -29,6 +29,10 @@ def config_of(made: Mapping[str, Any], folder: Path) -> RunConfig:
 
     Raises UsageError where the command in the manifest cannot be repeated.
     """
+    if (made.get("identity") or {}).get("engine") == LIVE_ENGINE:
+        raise UsageError(
+            f"{folder} was measured on real engines: no part of it is simulated and can be varied"
+        )
     words = shlex.split(str(made.get("command", "")))
     if words[:2] != ["bench", "run"]:
         raise UsageError(f"{folder}: its manifest has no `bench run` command, so it cannot be run again")

@@ -13,6 +13,8 @@ from reports.varied import spread
 
 Card = Mapping[str, Any]
 
+MEASURED = "vllm"
+"""The engine of results in which nothing is simulated: there is nothing to vary."""
 WIDTH = 96
 """Characters a line of the compact card may take behind its label."""
 TWO_LINES = 2 * WIDTH - 16
@@ -129,6 +131,8 @@ def short(
     times.append(f"table {made}, digest {table['digest']}" if table["digest"] else made)
     times += [f"varied: {_varied(card)}"] if card["varied"] else []
     times += [f"FALLBACK {text.partition(' (')[0]}" for text in card["fallbacks"]]
+    if engine["name"] == MEASURED:
+        return [("card", fitting(times)), ("known error", fitting(errors(card, "short"), TWO_LINES))]
     told = fitting(spread(sensitivity)) if sensitivity else f"not computed: {command}"
     return [
         ("card", fitting(times)),

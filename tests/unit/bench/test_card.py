@@ -5,7 +5,10 @@ import pytest
 from bench import card as module
 from bench.card import card, of_schedule, raw
 from bench.config import RunConfig
+from bench.errors import UsageError
 from bench.plan import plan
+from bench.repeat import config_of
+from reports.card import short
 from systems.latency import validation
 from systems.latency.calibration import Calibration, HeldOut
 from systems.latency.validation import Validation
@@ -114,3 +117,21 @@ def test_the_card_of_an_example_says_that_steps_are_given():
     got = of_schedule({"step_s": 2.0})
     assert "2 s each" in got["engine"]["kind"]
     assert got["calibration"] is None
+
+
+def test_a_measured_result_has_a_card_of_its_machine_and_nothing_to_vary(tmp_path):
+    made = {
+        "identity": {"engine": "vllm", "replicas": 2, "engine_config": {"kv_blocks": 256},
+                     "live": {"engine": "vllm", "version": "0.32.0", "machine": "A CPU"}},
+        "model": "tiny-llama", "gpu": "cpu", "command": "bench run --engine vllm",
+    }  # fmt: skip
+    found = card(made)
+    assert found["engine"]["kind"].startswith("measured")
+    assert found["table"]["kind"] == "real steps of vllm 0.32.0, A CPU"
+    assert found["error"]["short"] == [
+        "measured, nothing simulated; the client's own lateness is in the summary"
+    ]
+    labels = [label for label, _ in short(found, None, "bench card X", "none")]
+    assert labels == ["card", "known error"]
+    with pytest.raises(UsageError, match="was measured on real engines"):
+        config_of(made, tmp_path)

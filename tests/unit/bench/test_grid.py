@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.config import RunConfig
+from bench.config import RunConfig, programs_of_each
 from bench.errors import UsageError
 from bench.grid import Grid, rates, variations, varied, words
 
@@ -89,3 +89,38 @@ def test_the_command_line_says_it_all():
         "engine.kv_blocks=9000",
     ]  # fmt: skip
     assert rates(words(asked)[11:14:2]) == [0.1, 1 / 3]
+
+
+def test_a_workload_may_have_programs_and_parameters_of_its_own():
+    base = RunConfig(
+        "", "", n=32, parameters={"token_scale": "1/16", "mcts.tool_s": "0.1", "mcts.token_scale": "1"}
+    )
+    found = Grid(base, ["atlas"], [(None, "mcts:lats"), (None, "react")], counts={"mcts": 4})
+    first, second = found.cells()
+    assert (first.n, first.parameters) == (4, {"token_scale": "1", "tool_s": "0.1"})
+    assert (second.n, second.parameters) == (32, {"token_scale": "1/16"})
+    assert words(found)[:2] == ["bench", "sweep"]
+    assert "mcts=4,32" in words(found)
+    mixed = Grid(base, ["atlas"], [(None, "mixed")])
+    assert mixed.cells()[0].parameters["mcts.tool_s"] == "0.1"  # its own name for it
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (None, ({}, None, None)),
+        ("32", ({}, 32, None)),
+        ("900s", ({}, None, 900.0)),
+        ("mcts=4,32", ({"mcts": 4}, 32, None)),
+        ("mcts=4,react=9", ({"mcts": 4, "react": 9}, None, None)),
+        ("mcts=4,60s", ({"mcts": 4}, None, 60.0)),
+    ],
+)
+def test_programs_of_each_workload(text, found):
+    assert programs_of_each(text) == found
+
+
+@pytest.mark.parametrize("text", ["mcts=0", "mcts=x", "mcts=4,mcts=5", "3,4", "x", "=4,"])
+def test_programs_that_are_none(text):
+    with pytest.raises(UsageError, match="--n takes"):
+        programs_of_each(text)

@@ -1,0 +1,53 @@
+"""The table of measured and predicted numbers."""
+
+import io
+import math
+
+from rich.console import Console
+
+from reports.live import render
+
+
+def estimate(value, low=math.nan, high=math.nan, note=""):
+    return {"value": value, "low": low, "high": high, "method": "", "note": note}
+
+
+def row(system, ratio=None, **changes):
+    numbers = {
+        name: estimate(1.5, 1.25, 1.75)
+        for name in ("response_mean", "wait_per_exec", "hit_rate", "preemptions")
+    }
+    return {
+        "setting": "mcts:lats, 4 programs, Poisson 1/s, 1 engine", "workload": "mcts:lats", "system": system,
+        "badge": "MEASURED (vLLM 0.32.0 on CPU X), 1 x tiny-llama; FALLBACK preemption swap -> recompute",
+        "seeds": [1, 2, 3], "programs": 4, "measured": {**numbers, "response_p95": estimate(math.nan)},
+        "predicted": numbers, "ratio": ratio, "predicted_ratio": ratio, "base": "vllm-opt",
+        "verdicts": {"ok": 2, "suspect": 1}, **changes,
+    }  # fmt: skip
+
+
+def text(rows):
+    console = Console(width=110, record=True, file=io.StringIO())
+    console.print(render(rows))
+    return console.export_text()
+
+
+def test_each_system_has_two_lines_and_what_they_are():
+    found = text([row("vllm-opt"), row("atlas", estimate(0.8, 0.7, 0.9))])
+    assert found.count("mcts:lats, 4 programs") == 1  # the systems' fallbacks do not tear the table apart
+    assert "3 seeds from 1 on" in found
+    assert "MEASURED (vLLM 0.32.0" in found
+    assert found.count("measured ") >= 2
+    assert found.count("predicted ") >= 2
+    assert "latency / vllm-opt" in found
+    assert "0.8" in found
+    assert "[0.7, 0.9]" in found
+    assert "ok 4, suspect 2" in found
+    assert "SIMULATED" in found
+
+
+def test_what_is_missing_is_a_dash():
+    found = text([row("vllm-router-programs", predicted={}, predicted_ratio=None, seeds=[7])])
+    line = next(line for line in found.splitlines() if "predicted" in line)
+    assert line.split()[1:] == ["-"] * 6
+    assert "seed 7" in found
