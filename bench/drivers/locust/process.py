@@ -14,10 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gevent
-from gevent.event import AsyncResult, Event
+from gevent.event import Event
 from gevent.os import make_nonblocking, nb_write, tp_read
 from gevent.queue import Queue
-from geventhttpclient.client import HTTPClientPool
 from locust import FastHttpUser, runners, task
 from locust.env import Environment
 from locust.exception import StopUser
@@ -28,7 +27,7 @@ from bench.drivers.calls import CallFailed
 from bench.drivers.live_records import LiveCall, LiveProgram
 from bench.drivers.locust.greenlets import GreenletDriver
 from bench.drivers.locust.job import ALIVE, ENDED, ERRORS, FAILED, OVER, READY, ROWS, WEB, Job, rows
-from bench.drivers.locust.stream import MOST_OPEN, FreshClients, Headers, Streams, no_headers
+from bench.drivers.locust.stream import FreshClients, Headers, Streams, no_headers
 from bench.drivers.token_ids import TokenIds
 from bench.errors import InvalidRun
 from systems.slots import policy_class
@@ -55,15 +54,14 @@ def failure(error: Exception) -> dict[str, str]:
 
 
 class Programs(FastHttpUser):
-    """One in every worker: the dispatcher of its programs. ``share`` and ``client_pool`` are set before."""
+    """One in every worker, for what Locust counts: it lasts as long as this worker's programs."""
 
-    concurrency = MOST_OPEN
     share: Share
 
     @task
-    def dispatch(self) -> None:
-        """All of this worker's programs, from the run's time 0 to the last one's end."""
-        self.share.run(self.client.client.clientpool)
+    def wait_for_programs(self) -> None:
+        """They have a dispatcher of their own: Locust moves users about when workers come and go."""
+        self.share.dispatcher.join()
         raise StopUser
 
 
@@ -75,8 +73,6 @@ class Share:
         self.index = index
         self.environment = environment
         self.tell = tell
-        self.begins = AsyncResult()
-        """The run's time 0 as Unix time (s): workers may be on several machines."""
         self.headers: Headers = no_headers
         if job.front:
             self.headers = policy_class("front", job.front, "Locust's process")(**job.front_knobs).headers
@@ -84,24 +80,34 @@ class Share:
         self.specs: Sequence[ProgramSpec] = specs[index :: job.workers]
         self.programs: list[LiveProgram] = []
         self.calls: list[LiveCall] = []
-        Programs.share, Programs.client_pool = self, FreshClients(job.limit_s)
+        self.dispatcher = gevent.Greenlet(self._guarded)
+        events: Any = environment.events
+        events.test_stop.add_listener(self._stopped)
 
-    def run(self, clients: HTTPClientPool) -> None:
-        """Tells ENDED for each, and then ROWS and OVER; or FAILED."""
+    def begin(self, at: float) -> None:
+        """Run all of it; time 0 is the Unix time ``at`` (s), for workers may be on several machines.
+
+        Tells ENDED for each program, and then ROWS and OVER; or FAILED.
+        """
+        self.begins = at
+        self.dispatcher.start()
+
+    def _stopped(self, environment: Environment) -> None:  # noqa: ARG002
+        if not self.dispatcher.ready():
+            self.dispatcher.kill()
+            stopped = InvalidRun("Locust stopped the run before it was over (Stop on its page)")
+            self.tell(FAILED, failure(stopped))
+
+    def _guarded(self) -> None:
         try:
-            self._run(clients, float(self.begins.get()))
-        except Exception as error:  # Locust would log it and go on
+            self._run()
+        except Exception as error:
             self.tell(FAILED, failure(error))
-        except gevent.GreenletExit:
-            self.tell(
-                FAILED, failure(InvalidRun("Locust stopped the run before it was over (Stop on its page)"))
-            )
-            raise
 
-    def _run(self, clients: HTTPClientPool, begins: float) -> None:
-        job = self.job
+    def _run(self) -> None:
+        job, begins = self.job, self.begins
         origin = time.monotonic() + begins - time.time()
-        client = Streams(clients, job.url, job.model, job.limit_s, self.headers)
+        client = Streams(FreshClients(job.limit_s), job.url, job.model, job.limit_s, self.headers)
         ids = TokenIds(job.vocabulary, job.salt)
         driver = GreenletDriver(client, ids, job.run, job.cache_salt, self, origin)
         gevent.sleep(max(0.0, -driver.now()))
@@ -155,6 +161,7 @@ class Head:
         self._lines = Queue()
         self._writer = gevent.spawn(self._write)
         self.environment = Environment(user_classes=[Programs], host=job.url)
+        self.numbers: dict[str, int] = {}
         self.ready: set[int] = set()
         self.over = 0
         self.done = Event()
@@ -187,9 +194,9 @@ class Head:
         page = self._page()
         gevent.spawn(self._breathe, runner)
         if job.workers == 1:
-            share = Share(job, 0, self.environment, runner.send_message)
-            share.begins.set(time.time() + START_IN_S)
+            Programs.share = Share(job, 0, self.environment, runner.send_message)
             self.say(READY, {})
+            Programs.share.begin(time.time() + START_IN_S)
             runner.start(1, spawn_rate=1)
         else:
             runner.register_message(HELLO, self._take)
@@ -218,10 +225,14 @@ class Head:
                 self.done.set()
 
     def _take(self, environment: Environment, msg: Any) -> None:
-        """A worker is there: it gets the job and its number."""
+        """A worker is there: it gets the job and its number. One too many may go."""
         runner: Any = environment.runner
-        index = runner.get_worker_index(msg.node_id)
-        runner.send_message(TAKE, {"job": self.job.as_json(), "index": index}, client_id=msg.node_id)
+        index = self.numbers.setdefault(msg.node_id, len(self.numbers))
+        if index < self.job.workers:
+            runner.send_message(TAKE, {"job": self.job.as_json(), "index": index}, client_id=msg.node_id)
+        else:
+            runner.send_message("quit", client_id=msg.node_id)
+            runner.clients.pop(msg.node_id, None)
 
     def _told(self, environment: Environment, msg: Any) -> None:
         runner: Any = environment.runner
@@ -248,14 +259,15 @@ def _work(host: str, port: int) -> None:
 
     def take(environment: Environment, msg: Any) -> None:
         try:
-            Share(Job.parse(msg.data["job"]), msg.data["index"], environment, runner.send_message)
+            job = Job.parse(msg.data["job"])
+            Programs.share = Share(job, msg.data["index"], environment, runner.send_message)
         except Exception as error:  # Locust would log it and wait for ever
             runner.send_message(FAILED, failure(error))
             return
         runner.send_message(READY, {"index": msg.data["index"]})
 
     runner.register_message(TAKE, take)
-    runner.register_message(START, lambda environment, msg: Programs.share.begins.set(msg.data["at"]))  # noqa: ARG005
+    runner.register_message(START, lambda environment, msg: Programs.share.begin(msg.data["at"]))  # noqa: ARG005
     runner.send_message(HELLO, {})
     runner.greenlet.join()
 

@@ -10,6 +10,7 @@ import contextlib
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -81,10 +82,9 @@ def drive_locust(
     ``vocabulary`` and ``salt`` as for ``TokenIds``. ``workers`` processes share the programs, each of which
     runs once, with ``remote`` more that join from other machines at ``listen`` (HOST:PORT of this one).
     ``web``: port of Locust's page on the loopback (0: a free one); ``say`` hears where, and what remote
-    workers have to run. ``front``, ``front_knobs``: the front (systems/fronts) at ``url``, whose headers go
-    with each call.
-    ``watch`` is asked when something fails, and may raise something better; ``over`` hears the
-    ``program_id`` of each program that is over, and of all of them if the run fails.
+    workers have to run. ``front``, ``front_knobs``: the front (systems/fronts) at ``url``, whose headers
+    go with each call. ``watch`` is asked when something fails, and may raise something better; ``over``
+    hears the ``program_id`` of each program that is over, and of all of them if the run fails.
 
     Raises CallFailed or ProgramError as ``drive_live`` does, MissingError if Locust is not there, InvalidRun
     if its processes make other programs, end or hang.
@@ -98,12 +98,25 @@ def drive_locust(
     host, port = _place(listen, remote) if workers + remote > 1 else ("", 0)
     job = Job(
         recipe, tuple(times), url.rstrip("/"), model, vocabulary, salt, run, cache_salt, workers + remote,
-        free_port() if web == 0 else web, limit_s, host, port, front, dict(front_knobs),
+        _page(web), limit_s, host, port, front, dict(front_knobs),
     )  # fmt: skip
     if remote:
         say(f"{remote} more workers: python -m {MODULE} --join {host}:{port}")
     with Processes(job, workers) as processes:
         return _Run(run, watch, over, say).listen(processes)
+
+
+def _page(web: int | None) -> int | None:
+    """The port of Locust's page. Raises UsageError if somebody has it: Locust would do without."""
+    if not web:
+        return free_port() if web == 0 else None
+    try:
+        with socket.create_server(("127.0.0.1", web)):
+            return web
+    except OSError as error:
+        raise UsageError(
+            f"Locust's page cannot have port {web}: {error.strerror}; 0 takes a free one"
+        ) from None
 
 
 def _place(listen: str, remote: int) -> tuple[str, int]:
