@@ -189,7 +189,8 @@ class LiveDriver:
     async def _sleep(self, seconds: float) -> float:
         """Wait, and how much of it is the program's: waking late is the client's doing."""
         began = self.now()
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(0)  # even no time at all is a turn for the others
+        await sleep_until(self.origin + began + seconds)
         return min(seconds, self.now() - began)
 
     async def _join(self, running: _Running, programs: Sequence[Program], line: Line) -> list[Any]:

@@ -5,7 +5,9 @@ import re
 import statistics
 import subprocess
 import sys
+import time
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,6 +18,7 @@ from bench.drivers.loop import run
 from bench.drivers.stream import Streaming, sse_events
 from tests.golden_server import VOCABULARY, GoldenServer
 
+ROOT = Path(__file__).parents[3]
 SLACK = 0.15
 """Seconds by which stamps may be late on a shared machine; benchmarks/client.py has the bars."""
 
@@ -175,6 +178,16 @@ def test_connections_are_kept_but_not_into_the_servers_limit(golden):
             return client.open
 
     assert run(go()) == 1
+
+
+def test_the_golden_server_ends_with_the_process_that_started_it():
+    code = "import os, tests.golden_server as g; print(g.GoldenServer().__enter__().pid, flush=True); os._exit(9)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=20)
+    stat = Path("/proc", done.stdout.strip(), "stat")
+    deadline = time.monotonic() + 10.0
+    while stat.exists() and stat.read_text().split()[2] != "Z":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_a_server_that_is_not_there():
