@@ -181,7 +181,8 @@ def test_connections_are_kept_but_not_into_the_servers_limit(golden):
 
 
 def test_the_golden_server_ends_with_the_process_that_started_it():
-    code = "import os, tests.golden_server as g; print(g.GoldenServer().__enter__().pid, flush=True); os._exit(9)"
+    starts = "print(golden_server.GoldenServer().__enter__().pid, flush=True)"
+    code = f"import os; from tests import golden_server; {starts}; os._exit(9)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=20)
     stat = Path("/proc", done.stdout.strip(), "stat")
     deadline = time.monotonic() + 10.0
