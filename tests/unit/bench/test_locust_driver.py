@@ -190,8 +190,8 @@ def test_two_workers_share_the_programs_and_each_runs_once(server):
     def join(said):
         assert said == f"1 more workers: python -m bench.drivers.locust --join {place}"
         command = [sys.executable, *said.split()[4:]]
-        for _ in range(2):  # one too many
-            joined.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        quiet = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        joined.extend(subprocess.Popen(command, **quiet) for _ in range(2))  # one too many
 
     live = by_locust(
         server, made, times, remote=1, listen=place, say=join, front="smg", front_knobs={"policy": "manual"}
