@@ -304,7 +304,8 @@ def main() -> int:
     parser.add_argument("--engine", choices=("fake", "vllm"), default="fake")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whatever is stopped is told to go on, and ended
-    plan = Plan(given.seed, given.seconds, given.agents, given.workers, system=given.system)
+    every_s = 5.0 if given.engine == "vllm" else Plan.every_s  # a real one takes half a minute to start
+    plan = Plan(given.seed, given.seconds, given.agents, given.workers, every_s, given.system)
     with tempfile.TemporaryDirectory() as folder:
         verdict = (on_vllm if given.engine == "vllm" else on_fakes)(plan, Path(folder))
     print("\n".join(verdict.lines()))

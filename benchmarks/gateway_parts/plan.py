@@ -35,7 +35,8 @@ class Plan:
 
     def faults(self) -> list[Fault]:
         """One about each ``every_s``, the first a kill; they may overlap."""
-        draw, at, found = random.Random(f"faults/{self.seed}"), 0.3, []
+        draw, at = random.Random(f"faults/{self.seed}"), 0.3
+        found: list[Fault] = []
         while at < self.seconds:
             kind = draw.choice(FAULTS) if found else "kill"
             found.append(Fault(at, kind, draw.randrange(self.workers), draw.uniform(0.3, 1.2)))

@@ -174,7 +174,7 @@ async def once(port: int, requests: Sequence[bytes], at_a_time: int, chunks: int
 def unchunked(reply: bytes) -> bytes:
     """The body of a reply in HTTP's chunked encoding, as far as it is whole."""
     _, _, rest = reply.partition(b"\r\n\r\n")
-    pieces = []
+    pieces: list[bytes] = []
     while True:
         size, found, rest = rest.partition(b"\r\n")
         if not found or not (length := int(size.partition(b";")[0] or b"0", 16)):
