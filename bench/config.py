@@ -23,7 +23,7 @@ FACTORS = ("latency.prefill", "latency.decode", "latency.overhead", "engine.kv_s
 """Factors on parts of a step's time (docs/latency.md), and on the KV blocks: knobs, too."""
 CALIBRATION = "latency.calibration"
 """Knob: a shipped calibration or a file of ``bench calibrate``, which corrects step times."""
-LIVE = tuple(f"live.{name}" for name in ("how", "python", "attach", "front", "client", "load"))
+LIVE = tuple(f"live.{name}" for name in ("how", "python", "attach", "front", "driver", "client", "load"))
 """Knobs: how live engines are run (``bench.live.options``)."""
 MOST = {"n": 10_000_000, "replicas": 1_024}
 """More than this is refused: a slip of the hand, or more than memory holds."""

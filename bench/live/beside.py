@@ -19,6 +19,7 @@ from bench.live.plan import SCALED, LivePlan
 from bench.live.predict import ENSEMBLE, Fit, Numbers, numbers_of, predict
 from bench.run import RunResult
 from bench.stats import Estimate, t_interval
+from systems.capabilities import MissingCapability, check
 from systems.latency.calibration import Calibration
 
 FILE = "predicted.json"
@@ -35,11 +36,20 @@ class LiveCell:
 
 @dataclass(frozen=True)
 class Pair:
-    """One cell: measured, and predicted (None where nothing could be fitted)."""
+    """One cell: measured, and predicted (None where nothing could be fitted, or simulated)."""
 
     cell: LiveCell
     measured: Numbers
     predicted: Numbers | None
+
+
+def unpredictable(plan: LivePlan) -> str:
+    """Why the simulator cannot say anything about a system: it has not its gate or front; else nothing."""
+    try:
+        check(plan.spec, "sim")
+    except MissingCapability as error:
+        return f"no prediction: {error}"
+    return ""
 
 
 class Predictor:
@@ -52,7 +62,7 @@ class Predictor:
     def pair(self, cell: LiveCell) -> Pair:
         """Measured and predicted. Raises BenchError."""
         measured = numbers_of(read_tables(cell.result.folder))
-        fit = self.fit(cell)
+        fit = None if unpredictable(cell.plan) else self.fit(cell)
         return Pair(cell, measured, None if fit is None else self._predicted(cell, fit))
 
     def fit(self, cell: LiveCell) -> Fit | None:

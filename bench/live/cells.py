@@ -12,7 +12,7 @@ from bench.cells import Failure
 from bench.config import RunConfig
 from bench.errors import BenchError, MissingError
 from bench.files import DiskFull
-from bench.live.beside import LiveCell, Pair, Predictor, table
+from bench.live.beside import LiveCell, Pair, Predictor, table, unpredictable
 from bench.live.drive import drive
 from bench.live.options import LiveOptions
 from bench.live.pilot import Pilot, kept_pilot, loaded, pilot
@@ -51,6 +51,8 @@ class Swept:
         if cells:
             say(f"the simulator predicts {len(cells)} cells")
         for cell in cells:
+            if why := unpredictable(cell.plan):
+                notes[why] = None
             try:
                 pairs.append(predictor.pair(cell))
             except BenchError as error:

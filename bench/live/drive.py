@@ -26,6 +26,7 @@ from bench.live.deployment import Deployment, cores
 from bench.live.fronted import Fronted
 from bench.live.goodbyes import Goodbyes
 from bench.live.lag import lag
+from bench.live.locust import by_locust
 from bench.live.logs import EngineLog
 from bench.live.plan import LivePlan
 from bench.live.pool import on_cores
@@ -100,7 +101,12 @@ def _once(
         deployment.front_log.mark()
     try:
         with on_cores(cores()[1] if plan.config.replicas == 1 else frozenset()):
-            live = asyncio.run(_drive(plan, deployment, name, progress))
+            if plan.options.driver == "locust":
+                live = by_locust(plan, deployment, name, SALT, progress)
+            else:
+                live = asyncio.run(_drive(plan, deployment, name, progress))
+            if not all(call.answered for call in live.calls) and deployment.logs.there:
+                asyncio.run(_nudged(deployment))
     except EngineUnavailable as error:
         raise MissingError(str(error)) from None
     except (CallFailed, ProgramError) as error:
@@ -132,14 +138,16 @@ async def _drive(plan: LivePlan, deployment: Deployment, name: str, progress: Pr
                 progress(done, len(specs))
 
         client = await stack.enter_async_context(client_of(plan, deployment))
-        live = await drive_live(
+        return await drive_live(
             specs, plan.times or (), client, TokenIds(deployment.vocabulary, SALT), run=name,
             cache_salt=name, watch=deployment.check, over=over,
         )  # fmt: skip
-    if not all(call.answered for call in live.calls) and deployment.logs.there:
-        for engine in deployment.engines:
-            await nudge(engine.url, deployment.model)
-    return live
+
+
+async def _nudged(deployment: Deployment) -> None:
+    """Every engine has written what it logged of calls that were given up."""
+    for engine in deployment.engines:
+        await nudge(engine.url, deployment.model)
 
 
 def client_of(plan: LivePlan, deployment: Deployment) -> Any:

@@ -25,6 +25,7 @@ LOAD = 1.0
 """Arrival rate without --rate: this share of the capacity that a pilot finds (``bench.live.pilot``)."""
 HOWS = ("process", "docker")
 FRONTS = ("gateway", "none")
+DRIVERS = ("asyncio", "locust")
 CLIENTS = ("stream", "whole")
 
 
@@ -32,13 +33,15 @@ CLIENTS = ("stream", "whole")
 class LiveOptions:
     """The knobs. ``how``: process or docker. ``python``: of the vLLM environment (None: as for
     vllm-virtual). ``attach``: URLs of engines that run already. ``front``: gateway, or none: one engine
-    is then called directly. ``client``: stream (times to first tokens) or whole replies. ``load``: see
+    is then called directly. ``driver``: asyncio (the measuring one) or locust
+    (docs/locust.md). ``client``, of asyncio: stream (times to first tokens) or whole replies. ``load``: see
     ``LOAD``."""
 
     how: str = "process"
     python: Path | None = None
     attach: tuple[str, ...] = ()
     front: str = "gateway"
+    driver: str = "asyncio"
     client: str = "stream"
     load: float = LOAD
 
@@ -51,6 +54,7 @@ class LiveOptions:
             python=Path(said["python"]) if "python" in said else None,
             attach=tuple(url.strip().rstrip("/") for url in said.get("attach", "").split(",") if url.strip()),
             front=_one_of("front", said, FRONTS),
+            driver=_one_of("driver", said, DRIVERS),
             client=_one_of("client", said, CLIENTS),
             load=_share(said.get("load", str(LOAD))),
         )

@@ -69,7 +69,7 @@ def served(config: RunConfig, options: LiveOptions) -> Served:
         kind=kind,
         front=options.front,
         how="attached" if options.attach else options.how,
-        client=options.client,
+        client=options.client if options.driver == "asyncio" else options.driver,
         attached=bool(options.attach),
         block_size=BLOCK_SIZE[kind],
     )

@@ -1,6 +1,7 @@
 """Live cells from a command to the event log, on engines that are none."""
 
 import json
+import signal
 from dataclasses import replace
 
 import pandas as pd
@@ -14,6 +15,7 @@ from bench.live.cells import run_live, sweep_live
 from bench.live.deployment import make_front
 from bench.live.logs import EngineLog
 from bench.live.pilot import SEED
+from bench.run import Interrupted
 from tests.unit.bench.live.conftest import SERVED
 
 
@@ -182,6 +184,31 @@ def test_what_a_gate_holds_is_wait():
     assert found.held == {"0..0": 0.5}
     assert found.against([log])["equal"] == 1
     assert books([*left, left[0]]).against([log])["equal"] == 0
+
+
+def test_locust_can_drive_a_cell(stage, config):
+    asked = config(n=4, knobs={"live.front": "none", "live.driver": "locust"})
+    (result,) = run_live([asked], stage.said.append, pool=stage.pool).outcomes
+    made = [json.loads((result.folder / "manifest.json").read_text())]
+    (same,) = run_live([config(n=4)], stage.said.append, force=True, pool=stage.pool).outcomes
+    assert result.summary["outcomes"] == {"finished": 4}
+    assert result.summary["calls"] == same.summary["calls"]
+    made.append(json.loads((same.folder / "manifest.json").read_text()))
+    assert made[0]["identity"]["programs"] == made[1]["identity"]["programs"]
+
+
+def test_ctrl_c_keeps_what_is_finished_and_stops_everything(stage, config):
+    configs = [config(seed=seed) for seed in (1, 2)]
+
+    def interrupt(standing, sent=[]):
+        if standing.done == 1 and not sent:
+            sent.append(signal.raise_signal(signal.SIGINT))
+
+    with pytest.raises(Interrupted, match="1 of 2 cells are finished and kept"):
+        sweep_live(configs, stage.said.append, progress=interrupt, pool=stage.pool)
+    assert all(engine._loop is None for engine in stage.engines)
+    again = sweep_live(configs, stage.said.append, pool=stage.pool)
+    assert [outcome.cached for outcome in again.outcomes] == [True, False]
 
 
 def test_errors_are_told_before_anything_starts(stage, config):
