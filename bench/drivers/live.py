@@ -135,6 +135,7 @@ class LiveDriver:
         task = asyncio.create_task(self._task(running, program, Line(trail)))
         running.tasks.add(task)
         task.add_done_callback(running.tasks.discard)
+        task.add_done_callback(lambda _: program.close())  # one that was cancelled before it began
         return task
 
     async def _task(self, running: _Running, program: Program, line: Line) -> Any:
