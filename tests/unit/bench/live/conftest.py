@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 
 from bench.config import RunConfig
+from bench.live import beside, predict
 from bench.live import plan as plans
 from bench.live.pool import Pool
 from bench.live.served import Served
@@ -40,6 +41,8 @@ class Stage:
 def stage(tmp_path, monkeypatch):
     monkeypatch.setattr(plans, "served", lambda config, options: SERVED)
     monkeypatch.setattr(plans, "device", lambda: "cpu")
+    for module in (beside, predict):
+        monkeypatch.setattr(module, "ENSEMBLE", 2)
     found = Stage(tmp_path / "out" / "live")
     yield found
     for pool in found.pools:

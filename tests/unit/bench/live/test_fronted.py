@@ -9,10 +9,16 @@ import pytest
 from bench.drivers.calls import Request
 from bench.drivers.completions import Completions
 from bench.drivers.stream import Streaming
+from bench.errors import UsageError
+from bench.live.beside import unpredictable
+from bench.live.cells import run_live
+from bench.live.deployment import make_front
 from bench.live.fronted import Fronted
 from bench.live.goodbyes import Goodbyes
+from bench.live.plan import live_plan
 from systems.fronts.smg import Smg
 from systems.fronts.vllm_router import VllmRouter
+from systems.provision.front import FrontProcess
 
 
 @pytest.fixture
@@ -79,3 +85,29 @@ def test_ends_are_told_in_the_fronts_own_way(posted, front, paths):
 
     assert asyncio.run(go()) == 0
     assert sorted(path for path, _ in seen) == paths
+
+
+BEHIND = {"live.client": "whole"}
+
+
+def test_what_is_measured_is_the_third_party_in_its_version(config, stage, tmp_path):
+    plan = live_plan(config(system="smg-cache-aware", knobs=BEHIND))
+    assert plan.served.front == "smg==1.13.0"
+    assert "behind smg==1.13.0" in plan.badge
+    engine = stage.make(plan, tmp_path)[0]
+    engine.url = "http://127.0.0.1:9"
+    front = make_front(plan, [engine], tmp_path / "front")
+    assert isinstance(front, FrontProcess)
+    assert (front.name, front.engines) == ("smg", ("http://127.0.0.1:9",))
+    with pytest.raises(UsageError, match=r"live\.front=none leaves out smg, which system smg-cache-aware"):
+        live_plan(config(system="smg-cache-aware"))
+
+
+def test_what_the_simulator_has_no_rule_for_is_measured_without_a_prediction(config, stage):
+    swept = run_live([config(system="smg-cache-aware", knobs=BEHIND)], stage.said.append, pool=stage.pool)
+    (row,), notes = swept.beside(stage.said.append)
+    assert row["measured"]["response_mean"]["value"] > 0
+    assert row["predicted"].get("response_mean") is None
+    assert len(notes) == 1
+    assert notes[0].startswith("no prediction: system smg-cache-aware cannot run on engine sim")
+    assert unpredictable(live_plan(config())) == ""
