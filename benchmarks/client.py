@@ -108,14 +108,15 @@ def _ms(values: Sequence[Any], q: float) -> float:
 
 
 def rate(rows: Sequence[Any], streams: int) -> dict[str, float]:
-    """Calls per second by the mean time from one call of a stream to its next, after the warm-up."""
+    """Calls per second by the mean time from one call of a stream to its next, after the warm-up; 0 if no
+    stream came to a second one."""
     began = min(sent for _, sent, _ in rows) + WARM_S
     of: dict[str, list[float]] = {}
     for name, sent, _ in rows:
         if sent >= began:
             of.setdefault(name.partition(".")[0], []).append(sent)
-    cycle = float(np.mean(np.concatenate([np.diff(sorted(times)) for times in of.values()])))
-    return {"per_s": streams / cycle, "ideal_per_s": streams / CYCLE_S}
+    cycles = [wait for times in of.values() for wait in np.diff(sorted(times))]
+    return {"per_s": float(streams / np.mean(cycles)) if cycles else 0.0, "ideal_per_s": streams / CYCLE_S}
 
 
 def opened(golden: GoldenServer, core: set[int], rate_per_s: float, seconds: float) -> dict[str, Any]:

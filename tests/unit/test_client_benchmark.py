@@ -36,6 +36,13 @@ def test_the_rate_is_that_of_the_streams():
     assert found["per_s"] == pytest.approx(found["ideal_per_s"] / 1.05)
 
 
+def test_streams_that_never_came_to_a_second_call_have_missed_the_rate():
+    rows = [("0.0", 100.0, []), ("0.1", 102.0, [])]
+    found = client.rate(rows, STREAMS)
+    assert found["per_s"] == 0.0
+    assert client.missed({"streams": 1, "rss_mb": 1.0, **found}) == ["rate 0.000 < 0.98"]
+
+
 def test_a_chunk_that_is_missing_ends_the_benchmark():
     rows, log = played(0.0)
     rows[-1][2].pop()
