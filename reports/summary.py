@@ -136,6 +136,8 @@ def _lines(summary: Summary, value: Callable[[str], float | None]) -> list[tuple
         ),
         ("programs", _programs(summary, p("system.finished_share"))),
         ("trend", _trend(summary["trend"])),
+        ("client", str((summary.get("client") or {}).get("text", ""))),
+        ("gateway", _books(summary.get("books"))),
         ("Little's law", _littles_law(n) if summary["trend"]["verdict"] == "closed loop" else ""),
     ]
 
@@ -183,6 +185,16 @@ def _programs(summary: Summary, share: str) -> str:
             where = (summary.get("where") or {}).get(reason)
             text += f"; {word} {count}: {reason}" + (f" (first at {where})" if where else "")
     return text
+
+
+def _books(books: Mapping[str, Any] | None) -> str:
+    """The gateway's process table against the schedulers' logs, where a live run has both."""
+    if not books:
+        return ""
+    return (
+        f"its table equals the schedulers' logs in {books['equal']} of {books['programs']} programs, "
+        f"{books['over_several_engines']} of which ran on several engines"
+    )
 
 
 def _trend(trend: Mapping[str, Any]) -> str:

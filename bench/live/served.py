@@ -15,7 +15,7 @@ from bench.config import RunConfig
 from bench.errors import MissingError
 from bench.live.options import BLOCK_SIZE, LiveOptions, device
 from bench.manifest import hardware
-from systems.engines.vllm_server import USER
+from systems.engines.vllm_server import USER, ServerOptions
 from systems.engines.vllm_virtual import EngineUnavailable, vllm_python
 from systems.provision.vllm_flags import installed
 
@@ -90,7 +90,7 @@ def python_of(options: LiveOptions) -> Path:
 def version(options: LiveOptions) -> str:
     """Of the vLLM that will be started; of a container, its image says. Raises MissingError."""
     if options.how == "docker":
-        return "of the image"
+        return f"in {ServerOptions(Path()).image}"
     found = _version(python_of(options))
     if not found:
         raise MissingError(
