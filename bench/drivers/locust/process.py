@@ -268,15 +268,32 @@ def _work(host: str, port: int) -> None:
 
     runner.register_message(TAKE, take)
     runner.register_message(START, lambda environment, msg: Programs.share.begin(msg.data["at"]))  # noqa: ARG005
+    heard = time.monotonic()
+
+    def hears(client_id: str, timestamp: float) -> None:  # noqa: ARG001
+        nonlocal heard
+        heard = time.monotonic()
+
+    events: Any = environment.events
+    events.heartbeat_received.add_listener(hears)
     runner.send_message(HELLO, {})
-    runner.greenlet.join()
+    while not runner.greenlet.join(timeout=1.0):
+        if time.monotonic() - heard > LIVENESS:
+            _leave(f"the master at {host}:{port} gives no sign for {LIVENESS} s")
+
+
+def _leave(why: str = "") -> None:
+    """End now: sockets to one that is gone would keep the interpreter waiting."""
+    if why:
+        print(why, file=sys.stderr, flush=True)
+    os._exit(bool(why))
 
 
 def _leash() -> None:
     """End with the parent, whose end of our stdin closes when it is gone."""
     while tp_read(0, 1 << 12):
         pass
-    os._exit(0)
+    _leave()
 
 
 def main() -> None:
@@ -296,10 +313,11 @@ def main() -> None:
     if join:
         host, _, port = join.rpartition(":")
         _work(host, int(port))
-        return
+        _leave()
     head = Head(Job.parse(job), out)
     try:
         head.run()
     except Exception as error:
         head.say(FAILED, failure(error))
     head.close()
+    _leave()
