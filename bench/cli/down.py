@@ -79,13 +79,13 @@ def _end(states: States, name: str) -> int:
 def _sweep() -> list[str]:
     """Containers of ours whose starter is gone; none where there is no Docker engine."""
     from systems.engines.vllm_virtual import EngineUnavailable
-    from systems.provision import docker
+    from systems.provision.docker_engine import connect, leftovers, remove
 
     try:
-        client = docker.connect()
+        client = connect()
     except EngineUnavailable:
         return []
-    found: list[Any] = docker.leftovers(client)
+    found: list[Any] = leftovers(client)
     for container in found:
-        docker.remove(container)
+        remove(container)
     return [str(container.name) for container in found]

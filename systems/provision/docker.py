@@ -1,7 +1,7 @@
 """A server in a container: vLLM's and SGLang's own images, or any other with the same inside.
 
 The Docker engine is spoken to through its Python SDK, with DOCKER_HOST and the like as the ``docker``
-command has them. What a crash leaves behind is found by its labels: ``leftovers``.
+command has them (``docker_engine``). What a crash leaves behind is found by its labels.
 """
 
 from __future__ import annotations
@@ -9,35 +9,28 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from threading import Event, Thread
 from types import TracebackType
 from typing import Any, Self
 
 from systems.engines.vllm_virtual import ROOT, EngineUnavailable
-from systems.provision.owner import alive, myself
+from systems.provision.docker_engine import FLEET, OWNER, connect, explained, keep_output, remove
+from systems.provision.owner import myself
 from systems.provision.process import SECRETS, free_port, refuse_taken
 from systems.provision.recipe import START_S, Place, Recipe, asked, healthy, hidden, told
 
-OWNER = "agent-serving-bench.owner"
-"""Label: the process that started the container (systems.provision.owner), "" if it outlives that."""
-FLEET = "agent-serving-bench.fleet"
-"""Label: the fleet of ``bench up`` it belongs to, "" if none."""
 NETWORKS = ("auto", "bridge", "host")
 INSIDE = 8000
 """Port in a container with a network of its own."""
-STOP_S = 15
+CREATE_S = 30.0
+"""Interrupted, we wait so long for a container that is being created, to remove it."""
 CODE = PurePosixPath("/bench/code")
 LOGS = PurePosixPath("/bench/logs")
 MODEL = PurePosixPath("/bench/model")
 HUB = PurePosixPath("/bench/hub")
-_NO_GPU = (
-    "could not select device driver",
-    "unknown or invalid runtime name",
-    "nvidia-container",
-    "cdi device",
-)
 
 
 @dataclass(frozen=True)
@@ -120,7 +113,7 @@ class ContainerServer:
         for old in ("calls.jsonl", "steps.jsonl", "server.log"):
             (self.folder / old).unlink(missing_ok=True)
         try:
-            with _explained(self._image):
+            with explained(self._image):
                 self._run()
         except BaseException:
             self.stop()
@@ -132,9 +125,30 @@ class ContainerServer:
             self._client.images.pull(self._image)
         host = self.container.network == "host"
         port = (self.container.port or free_port()) if host else self.container.port
-        self._running = self._client.containers.create(self._image, **self._settings(port))
+        self._create(self._settings(port))
         self._running.start()
         self.url = f"http://127.0.0.1:{port if host else self._published()}"
+
+    def _create(self, settings: Mapping[str, Any]) -> None:
+        """In a thread: on Ctrl-C the answer is still awaited, or nobody would know of the container."""
+        done, errors = Event(), []
+
+        def create() -> None:
+            try:
+                self._running = self._client.containers.create(self._image, **settings)
+            except Exception as error:
+                errors.append(error)
+            finally:
+                done.set()
+
+        try:
+            Thread(target=create, daemon=True).start()
+            done.wait()
+        except KeyboardInterrupt:
+            done.wait(CREATE_S)
+            raise
+        if errors:
+            raise errors[0]
 
     def ready(self, limit_s: float = START_S) -> None:
         """Wait until it answers. If it does not, it is removed."""
@@ -154,7 +168,7 @@ class ContainerServer:
         """Raises EngineUnavailable, with its last words, if the container has ended."""
         if self._running is None:
             raise EngineUnavailable(f"{self.title}: it is not running")
-        with _explained(self._image):
+        with explained(self._image):
             self._running.reload()
             state = self._running.attrs["State"]
         if state["Running"]:
@@ -274,88 +288,8 @@ class ContainerServer:
         return found
 
 
-def connect() -> Any:
-    """A client of the Docker engine. Raises EngineUnavailable saying why there is none."""
-    import docker
-
-    where = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
-    try:
-        client = docker.from_env()
-        client.ping()
-    except Exception as error:  # requests' and the SDK's, one inside the other
-        text = str(error)
-        if "Permission denied" in text or "PermissionError" in text:
-            help_ = "you may not use it: join the group docker (newgrp docker), or run as root"
-        elif "No such file" in text or "Connection refused" in text or "FileNotFoundError" in text:
-            help_ = "nobody answers: start it (systemctl start docker), or set DOCKER_HOST"
-        else:
-            help_ = text[:200]
-        raise EngineUnavailable(f"Docker engine at {where}: {help_}") from None
-    return client
-
-
-def leftovers(client: Any, fleet: str | None = None) -> list[Any]:
-    """Containers of ours, running or not: of a fleet, or (None) of no fleet, whose starter is gone."""
-    found = client.containers.list(
-        all=True, filters={"label": [OWNER if fleet is None else f"{FLEET}={fleet}"]}
-    )
-    if fleet is not None:
-        return list(found)
-    return [one for one in found if not one.labels.get(FLEET) and not alive(one.labels.get(OWNER, ""))]
-
-
-def remove(container: Any) -> None:
-    """End a container and remove it; nothing to do if it is gone. A second Ctrl-C still removes it."""
-    import docker
-
-    with contextlib.suppress(docker.errors.NotFound):
-        try:
-            container.stop(timeout=STOP_S)
-        except docker.errors.NotFound:
-            return
-        finally:
-            container.remove(force=True)
-
-
-def keep_output(container: Any, file: Path) -> None:
-    """Write all the container has said to ``file``."""
-    part = file.with_name(file.name + ".part")
-    with part.open("wb") as out:
-        for chunk in container.logs(stream=True, follow=False):
-            out.write(chunk)
-    part.replace(file)
-
-
-@contextlib.contextmanager
-def _explained(image: str) -> Iterator[None]:
-    """The Docker engine's refusals as what to do about them."""
-    import docker
-
-    try:
-        yield
-    except docker.errors.ImageNotFound:
-        raise EngineUnavailable(f"image {image} is not here: `docker pull {image}`, or --pull") from None
-    except docker.errors.APIError as error:
-        raise EngineUnavailable(_refusal(str(error.explanation or error), image)) from None
-    except (docker.errors.DockerException, OSError) as error:  # requests' errors are OSErrors
-        raise EngineUnavailable(f"the Docker engine does not answer any more: {error}") from None
-
-
-def _refusal(text: str, image: str) -> str:
-    low = text.lower()
-    if any(words in low for words in _NO_GPU):
-        return f"Docker has no GPU to give ({text}): install nvidia-container-toolkit or leave --gpus out"
-    if "is already in use by container" in low:
-        return f"a container of that name is there already ({text}): `bench down`, or another --name"
-    if "port is already allocated" in low or "address already in use" in low:
-        return f"the port is taken ({text}): give another one, or 0 for a free one"
-    if "executable file not found" in low:
-        return f"image {image} has no python3: it is none of a vLLM or SGLang server"
-    return f"the Docker engine refuses image {image}: {text}"
-
-
 def _network(client: Any) -> str:
-    with _explained("of any"):
+    with explained("of any"):
         there = [one.name for one in client.networks.list(names=["bridge"])]  # of names that have it in them
     return "bridge" if "bridge" in there else "host"
 

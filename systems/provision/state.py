@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from systems.engines.vllm_virtual import EngineUnavailable
-from systems.provision import docker, process
+from systems.provision import docker_engine, process
 from systems.provision.engine import LiveEngine
 from systems.provision.owner import alive, boot, myself, owner, started
 
@@ -65,7 +65,7 @@ class Record:
         """The engines of which something is still there. Raises EngineUnavailable if only Docker knows."""
         there = set()
         if any(one.container for one in self.engines):
-            there = {container.id for container in docker.leftovers(docker.connect(), self.id)}
+            there = {container.id for container in docker_engine.leftovers(docker_engine.connect(), self.id)}
         return [one for one in self.engines if one.container in there or alive(one.owner) or strays(one)]
 
 
@@ -177,14 +177,14 @@ def _end_strays(one: Standing) -> None:
 
 def _end_containers(record: Record, say: Callable[[str], None]) -> int:
     """By label, so that one which was made but not yet written down goes, too."""
-    found = docker.leftovers(docker.connect(), record.id)
+    found = docker_engine.leftovers(docker_engine.connect(), record.id)
     folders = {one.container: one for one in record.engines}
     for container in found:
         one = folders.get(container.id)
         if one is not None:
             with contextlib.suppress(Exception):  # the log is no reason to leave the container
-                docker.keep_output(container, Path(one.folder) / "server.log")
-        docker.remove(container)
+                docker_engine.keep_output(container, Path(one.folder) / "server.log")
+        docker_engine.remove(container)
         say(f"{container.name} is down")
     return len(found)
 

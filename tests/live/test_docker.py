@@ -21,7 +21,7 @@ import pytest
 
 from systems.engines.vllm_server import ServerOptions
 from systems.engines.vllm_virtual import ROOT, EngineUnavailable
-from systems.provision import docker
+from systems.provision import docker_engine
 from systems.provision.docker import ContainerOptions, ContainerServer
 from systems.provision.fleet import Fleet
 from systems.provision.recipe import healthy
@@ -90,7 +90,7 @@ def client():
         )
     before = os.environ.get("DOCKER_HOST")
     os.environ["DOCKER_HOST"] = where
-    client = docker.connect()
+    client = docker_engine.connect()
     client.api.import_image_from_data(rootfs(), repository=IMAGE.partition(":")[0], tag="1")
     yield client
     left = [one.name for one in client.containers.list(all=True)]
@@ -127,7 +127,7 @@ def test_a_server_in_a_container(client, options, tmp_path, monkeypatch):
         inside = json.loads(server.calls.read_text())
         facts = server.facts()
         (container,) = client.containers.list()
-        assert container.labels[docker.OWNER].startswith(f"{os.getpid()}:")
+        assert container.labels[docker_engine.OWNER].startswith(f"{os.getpid()}:")
     assert inside == {
         "path": "/bench/code", "scheduler": True, "words": True, "model": True, "token": "hf_verysecret",
         "hub": True, "writable": False, "shm": 64,
@@ -277,5 +277,5 @@ def rootfs_that_sleeps():
 def test_who_has_no_engine_is_told_what_to_do(monkeypatch, client, tmp_path):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     with pytest.raises(EngineUnavailable, match=r"none\.sock: nobody answers: start it"):
-        docker.connect()
+        docker_engine.connect()
     assert isinstance(client, sdk.DockerClient)

@@ -1,5 +1,8 @@
 """What is asked of the Docker SDK, and what its refusals become; tests/live/test_docker.py has a real one."""
 
+import os
+import signal
+import time
 from types import SimpleNamespace
 
 import docker as sdk
@@ -7,7 +10,7 @@ import pytest
 
 from systems.engines.vllm_server import ServerOptions
 from systems.engines.vllm_virtual import ROOT, EngineUnavailable
-from systems.provision import docker
+from systems.provision import docker_engine
 from systems.provision.docker import ContainerOptions, ContainerServer, split_gpus
 from systems.provision.owner import myself
 from systems.provision.sglang import SglangOptions
@@ -93,7 +96,7 @@ def test_a_gpu_server_with_a_port_of_its_own(tmp_path, monkeypatch):
         str((tmp_path / "e0").resolve()): ("/bench/logs", "rw"),
         str(hub.resolve()): ("/bench/hub", "rw"),
     }
-    assert asked["labels"][docker.OWNER] == str(myself())
+    assert asked["labels"][docker_engine.OWNER] == str(myself())
     assert server.control == str(tmp_path / "e0" / "control.sock")
     assert "hf_secret" not in str(server.facts())
     server.stop()
@@ -113,7 +116,7 @@ def test_all_gpus_a_network_of_the_host_a_local_model_and_a_fleet(tmp_path):
     assert words[words.index("--host") + 1] == "127.0.0.1"
     assert words[words.index("--model") + 1] == "/bench/model"
     assert asked["volumes"][str(model.resolve())] == {"bind": "/bench/model", "mode": "ro"}
-    assert (asked["labels"][docker.OWNER], asked["labels"][docker.FLEET]) == ("", "a.1")
+    assert (asked["labels"][docker_engine.OWNER], asked["labels"][docker_engine.FLEET]) == ("", "a.1")
     assert (asked["name"], asked["user"]) == ("bench-a.1-e0", "7:7")
 
 
@@ -152,6 +155,21 @@ def test_a_refusal_is_explained_and_the_container_removed(tmp_path, text, said):
     assert container.done[-1] == "remove"
 
 
+def test_ctrl_c_while_it_is_created_removes_it(tmp_path):
+    """The engine makes the container whether we wait for its answer or not."""
+
+    class Slow(Client):
+        def create(self, image, **settings):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.2)  # the main thread is interrupted meanwhile
+            return super().create(image, **settings)
+
+    client = Slow(Container())
+    with pytest.raises(KeyboardInterrupt):
+        ContainerServer(GPU, tmp_path / "e0", client=client).begin()
+    assert client.container.done == ["stop", "remove"]
+
+
 def test_a_port_that_docker_did_not_publish(tmp_path):
     container = Container({})
     with pytest.raises(EngineUnavailable, match="take the network host"):
@@ -165,7 +183,7 @@ def test_who_may_not_use_docker_is_told_so(monkeypatch):
 
     monkeypatch.setattr(sdk, "from_env", refuse)
     with pytest.raises(EngineUnavailable, match="you may not use it: join the group docker"):
-        docker.connect()
+        docker_engine.connect()
 
 
 def test_gpus_are_dealt_out():
