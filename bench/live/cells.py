@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from bench.files import DiskFull
 from bench.live.beside import LiveCell, Pair, Predictor, table, unpredictable
 from bench.live.drive import drive
 from bench.live.options import LiveOptions
-from bench.live.pilot import Pilot, kept_pilot, loaded, pilot
+from bench.live.pilot import Pilot, kept_pilot, loaded, pilot, pilot_plan
 from bench.live.plan import LivePlan, live_plan
 from bench.live.pool import Pool
 from bench.run import Interrupted, Progress, RunResult, execute, kept
@@ -130,16 +131,17 @@ def with_rate(config: RunConfig, pool: Pool, say: Say) -> tuple[RunConfig, Pilot
 
 
 def to_serve(configs: Sequence[RunConfig], force: bool) -> list[LivePlan]:
-    """Plans of the cells that are not there yet, with any rate: what must be up. Bad ones are told later."""
+    """Plans, with any rate, of the cells and pilots that are not there yet: what must be up. Bad ones are
+    told later."""
     found = []
     for config in configs:
-        try:
+        with contextlib.suppress(BenchError):
             known = rate_known(config)
             plan = live_plan(known or replace(config, rate=1.0))
-        except BenchError:
-            continue
-        if force or known is None or kept(plan) is None:
-            found.append(plan)
+            if kept_pilot(config) is None:
+                found.append(pilot_plan(config))
+            if force or known is None or kept(plan) is None:
+                found.append(plan)
     return found
 
 
@@ -163,11 +165,9 @@ class _Sweep:
 
     def go(self, pool: Pool) -> Swept:
         """Until every cell has an outcome."""
+        pool.prepare(to_serve(self.configs, self.force))
         planned = [self._planned(config, pool) for config in self.configs]
         self.swept.plans = [plan if isinstance(plan, LivePlan) else None for plan in planned]
-        pool.prepare(
-            plan for plan in self.swept.plans if plan is not None and (self.force or kept(plan) is None)
-        )
         full = False
         for config, plan in zip(self.configs, planned, strict=True):
             outcome = self._outcome(config, plan, pool, full)

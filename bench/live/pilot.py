@@ -55,7 +55,7 @@ class Pilot:
 
 def pilot(config: RunConfig, pool: Pool, say: Callable[[str], None]) -> Pilot:
     """The pilot of a run's workload on its engines, measured or found. Raises BenchError."""
-    plan = _plan(config)
+    plan = pilot_plan(config)
     path = _path(config, plan)
     if (found := Pilot.read(path)) is not None:
         return found
@@ -76,7 +76,7 @@ def pilot(config: RunConfig, pool: Pool, say: Callable[[str], None]) -> Pilot:
 
 def kept_pilot(config: RunConfig) -> Pilot | None:
     """The pilot, if it was measured before."""
-    return Pilot.read(_path(config, _plan(config)))
+    return Pilot.read(_path(config, pilot_plan(config)))
 
 
 def loaded(config: RunConfig, found: Pilot, load: float) -> RunConfig:
@@ -92,7 +92,8 @@ def capacity(live: LiveRun) -> float:
     return SATURATED * len(live.programs) / calls[at].t_last
 
 
-def _plan(config: RunConfig) -> LivePlan:
+def pilot_plan(config: RunConfig) -> LivePlan:
+    """The pilot of a run's workload, on the base system. Raises BenchError."""
     knobs = {k: v for k, v in config.knobs.items() if not k.startswith(("scheduler.", "router."))}
     base = replace(
         config,

@@ -106,7 +106,7 @@ def _served(config: RunConfig, spec: SystemSpec, options: LiveOptions) -> Served
     if theirs is None:
         return served(config, options)
     if options.front == "none":
-        raise UsageError(f"live.front=none calls the engine directly, but system {spec.name} is {spec.front}")
+        raise UsageError(f"live.front=none leaves out {spec.front}, which system {spec.name} is about")
     return replace(served(config, options), front=theirs.requirement)
 
 

@@ -68,6 +68,7 @@ def test_a_sweep_takes_systems_in_turn_and_predicts_each_cell_from_others(stage,
     swept = sweep_live(configs, stage.said.append, pool=stage.pool)
     assert [o.summary["system"] for o in swept.outcomes] == ["vllm-opt", "mlfq"] * 2
     assert [engine.begun for engine in stage.engines] == [1, 1]
+    assert any("2 vLLM engines start" in line for line in stage.said)  # together
     rows, notes = swept.beside(stage.said.append)
     assert notes == []
     assert [(row["system"], row["seeds"]) for row in rows] == [("vllm-opt", [1, 2]), ("mlfq", [1, 2])]
