@@ -20,8 +20,8 @@ import time
 from collections.abc import Iterator
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-REST_S = 3.0
-"""What the command leaves behind may take so long to end by itself."""
+REST = 0.3
+"""What the command leaves behind gets this share of its SECONDS to end by itself."""
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 
@@ -37,7 +37,7 @@ def main() -> None:
     except OSError as error:
         sys.exit(f"cannot run {command[0]}: {error}")
     _wait(child, grace)
-    _end_rest()
+    _end_rest(REST * grace)
     code = child.wait()
     sys.exit(code if code >= 0 else 128 - code)
 
@@ -54,9 +54,9 @@ def _wait(child: subprocess.Popen[bytes], grace: float) -> None:
         child.kill()
 
 
-def _end_rest() -> None:
+def _end_rest(limit_s: float) -> None:
     """Nothing of the group but this process is left."""
-    deadline = time.monotonic() + REST_S
+    deadline = time.monotonic() + limit_s
     while others := list(_others()):
         if time.monotonic() > deadline:
             for pid in others:

@@ -20,6 +20,7 @@ from tests.unit.systems.provision.fakes import DYING, HEALTHY, SILENT, eventuall
 @pytest.fixture(autouse=True)
 def short_patience(monkeypatch):
     monkeypatch.setattr("systems.provision.process.STOP_S", 0.6)
+    monkeypatch.setattr("systems.provision.process.GRACE_S", 2.0)
 
 
 OPTIONS = ServerOptions(Path("model"), scheduler="atlas", knobs={"beta": 4})
