@@ -77,7 +77,8 @@ def step(scheduler, latency, bodies, words, now, steps):
 
 def serve(log):
     """Program a asks twice and b once at the same time; a call of nobody is aborted."""
-    options = {"scheduler": "plas", "knobs": {"bounds": [3.0]}, "preemption": "hold"}
+    knobs = {"bounds": [3.0], "beta": 1e9}  # on the real clock: nobody is promoted, however slow the machine
+    options = {"scheduler": "plas", "knobs": knobs, "preemption": "hold"}
     options |= {"log": log, "steps": log + ".steps"}
     scheduler = build_scheduler(EngineConfig(20, 1, 64, 256, prefix_cache=False), additional=options)
     callers = [{"program_id": "a", "thread_id": "t"}, {"program_id": "b"}, {"program_id": "a"}, None]
