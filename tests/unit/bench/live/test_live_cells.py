@@ -12,11 +12,12 @@ from bench.errors import BenchError, Exit, InvalidRun
 from bench.live import plan as plans
 from bench.live.books import books
 from bench.live.cells import run_live, sweep_live
-from bench.live.deployment import make_front
+from bench.live.deployment import make_engines, make_front
 from bench.live.logs import EngineLog
 from bench.live.pilot import SEED
 from bench.run import Interrupted
 from tests.unit.bench.live.conftest import SERVED
+from tests.unit.bench.live.engines import FakeEngine
 
 
 def frame(result, name):
@@ -157,6 +158,21 @@ def test_engines_without_logs_tell_no_waits(stage, config):
     assert "no scheduler of ours" in metrics["kv.hit_rate"]["note"]
     assert metrics["program.response.mean"]["value"] > 0
     assert swept.beside(stage.said.append) == ([], [])
+
+
+def test_an_engine_that_runs_already_is_used_and_left_alone(stage, config, tmp_path):
+    engine = FakeEngine(tmp_path / "theirs", **stage.options)
+    engine.begin()
+    try:
+        asked = config(knobs={"live.front": "none", "live.attach": engine.url})
+        pool = stage.pool(engines=make_engines)
+        (result,) = run_live([asked], stage.said.append, pool=lambda: pool).outcomes
+        assert engine._thread.is_alive()
+        assert result.summary["outcomes"] == {"finished": 6}
+        assert result.summary["metrics"]["wait.wait_s"]["value"] is None
+        assert any("no scheduler of ours" in warning for warning in result.summary["warnings"])
+    finally:
+        engine.stop()
 
 
 def test_behind_our_gateway_a_program_has_one_account_for_both_engines(stage, config, monkeypatch):
