@@ -106,6 +106,7 @@ class FakeEngine:
         app.add_routes([
             web.get("/health", self._empty), web.get("/metrics", self._empty),
             web.get("/version", self._version),
+            web.get("/v1/models", self._models),
             web.post("/v1/completions", self._complete), web.post("/reset_prefix_cache", self._flush),
         ])  # fmt: skip
         runner = web.AppRunner(app, shutdown_timeout=0.2)
@@ -128,6 +129,9 @@ class FakeEngine:
 
     async def _version(self, request):
         return web.json_response({"version": "0.0"})
+
+    async def _models(self, request):
+        return web.json_response({"object": "list", "data": [{"id": "tiny-llama", "object": "model"}]})
 
     async def _flush(self, request):
         self.flushed += 1
