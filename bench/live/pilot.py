@@ -19,6 +19,7 @@ import numpy as np
 
 from bench.config import RunConfig
 from bench.drivers.live_records import LiveRun
+from bench.errors import MissingError
 from bench.files import write_json
 from bench.live.drive import measure, plain_steps
 from bench.live.lag import lag
@@ -62,7 +63,11 @@ def pilot(config: RunConfig, pool: Pool, say: Callable[[str], None]) -> Pilot:
     say(
         f"pilot of {plan.programs.name}: {len(plan.programs.programs)} programs at once, {plan.config.system}"
     )
-    run = measure(plan, pool.get(plan))
+    try:
+        run = measure(plan, pool.get(plan))
+    except MissingError:  # something of it has died
+        pool.drop(plan)
+        raise
     live = run.live
     made = Pilot(
         path.stem, capacity(live), len(live.programs), lag(live, run.logs), plain_steps(run.logs),

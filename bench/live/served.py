@@ -46,8 +46,9 @@ class Served:
 
     @property
     def digest(self) -> str:
-        """Of all of it (hex)."""
-        return hashlib.sha256(json.dumps(self.as_json(), sort_keys=True).encode()).hexdigest()
+        """Of all but the front, which is the system's (hex): cells that differ in it are comparable."""
+        deciding = {name: value for name, value in self.as_json().items() if name != "front"}
+        return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()
 
     @property
     def words(self) -> str:

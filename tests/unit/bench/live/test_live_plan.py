@@ -98,3 +98,9 @@ def test_a_python_without_vllm(tmp_path):
 def test_the_device_is_told_from_the_driver(monkeypatch):
     monkeypatch.setattr(options.shutil, "which", lambda name: None)
     assert options.device() == "cpu"
+
+
+def test_cells_behind_other_fronts_are_comparable(stage, config):
+    behind = served.Served(**{**SERVED.as_json(), "front": "vllm-router==0.1.17"})
+    assert behind.digest == SERVED.digest
+    assert served.Served(**{**SERVED.as_json(), "version": "0.1"}).digest != SERVED.digest
