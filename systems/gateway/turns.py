@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from systems.gateway.identity import Caller
@@ -34,7 +33,7 @@ class Turns:
     __slots__ = ("_keys", "_last", "_next")
 
     def __init__(self) -> None:
-        self._next: Counter[str] = Counter()
+        self._next: dict[str, int] = {}
         self._last: dict[str, Turn] = {}
         self._keys: dict[tuple[str, str], Turn] = {}
 
@@ -49,7 +48,7 @@ class Turns:
         """
         before = self._again(caller, digest)
         if before is None:
-            index = self._next[caller.thread] if caller.name else 0
+            index = self._next.get(caller.thread, 0) if caller.name else 0
             turn = Turn(caller.thread, index, 1, digest, caller.key)
         else:
             turn = Turn(caller.thread, before.index, before.attempt + 1, digest, caller.key)

@@ -133,7 +133,7 @@ def test_a_client_that_leaves_is_aborted_in_the_engine_and_charged(server, gatew
         "stream": True,
         "program_id": "gone",
     }
-    client.request("POST", "/v1/completions", json.dumps(body))
+    client.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
     answer = client.getresponse()
     assert answer.status == 200, answer.read()
     answer.read(2000)
