@@ -161,6 +161,7 @@ class _Sweep:
     ) -> None:
         self.configs, self.say, self.force, self.progress = configs, say, force, progress
         self.swept = Swept()
+        self._calls: list[int] = []
         self._began = time.monotonic()
 
     def go(self, pool: Pool) -> Swept:
@@ -168,12 +169,19 @@ class _Sweep:
         pool.prepare(to_serve(self.configs, self.force))
         planned = [self._planned(config, pool) for config in self.configs]
         self.swept.plans = [plan if isinstance(plan, LivePlan) else None for plan in planned]
+        self._calls = [
+            0 if plan is None or self._there(plan) else plan.calls_estimate for plan in self.swept.plans
+        ]
+        self._began = time.monotonic()
         full = False
         for config, plan in zip(self.configs, planned, strict=True):
             outcome = self._outcome(config, plan, pool, full)
             full = full or (isinstance(outcome, Failure) and outcome.disk_full)
             self.swept.outcomes.append(outcome)
         return self.swept
+
+    def _there(self, plan: LivePlan) -> bool:
+        return not self.force and kept(plan) is not None
 
     def _planned(self, config: RunConfig, pool: Pool) -> LivePlan | Failure:
         try:
@@ -200,13 +208,16 @@ class _Sweep:
             return Failure(config, error.exit_code, str(error), isinstance(error, DiskFull))
 
     def _told(self, done: int, total: int) -> None:
-        """Programs of the cell that runs; calls are counted in cells."""
+        """Programs of the cell that runs."""
         if self.progress is None:
             return
-        there = sum(isinstance(o, RunResult) and o.cached for o in self.swept.outcomes)
-        over, share = len(self.swept.outcomes), done / max(1, total)
+        outcomes = self.swept.outcomes
+        results = [outcome for outcome in outcomes if isinstance(outcome, RunResult)]
+        at, share = len(outcomes), done / max(1, total)
+        running = share * self._calls[at]
         standing = Standing(
-            len(self.configs), self.swept.done, there, over - self.swept.done, over - there + share,
-            len(self.configs) - over - share, time.monotonic() - self._began,
+            len(self.configs), len(results), sum(r.cached for r in results), at - len(results),
+            sum(r.summary["calls"] for r in results if not r.cached) + running,
+            sum(self._calls[at:]) - running, time.monotonic() - self._began,
         )  # fmt: skip
         self.progress(standing)
