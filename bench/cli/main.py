@@ -36,7 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 ok, 1 internal error, 2 usage, 3 a claim does not hold or NEW is worse, "
-    "4 invalid run, 5 inconclusive, 6 environment or capability missing, 130 interrupted and resumable.",
+    "4 invalid run, 5 inconclusive, 6 environment or capability missing, 130 interrupted.",
 )
 app.command("run")(run.run)
 app.command("sweep")(sweep.sweep)
