@@ -54,8 +54,9 @@ def _title(row: Row) -> str:
 
 
 def _badge(row: Row) -> str:
-    """What all systems have in common: fallbacks and fronts are each system's own."""
-    return str(row["badge"]).partition("; FALLBACK")[0]
+    """What all systems have in common: fronts and fallbacks are each system's own."""
+    common = str(row["badge"]).partition("; FALLBACK")[0]
+    return common.partition(", behind ")[0]
 
 
 def table(rows: Sequence[Row]) -> Table:
