@@ -220,7 +220,7 @@ class Trial:
         storm, before = self.storm, self.storm.endings.copy()
         for victim in self.victims:
             await victim.hold(True)
-        asks = [Ask(f"last-{number}", tokens=4) for number in range(8)]
+        asks = [Ask(f"last-{number}", tokens=64) for number in range(8)]
         tasks = [asyncio.create_task(storm.one(ask)) for ask in asks]
         await until(lambda: self.books().calls == len(asks), SETTLE_S)
         begin = time.monotonic()

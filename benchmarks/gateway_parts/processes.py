@@ -181,6 +181,17 @@ def taken(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+def free(port: int) -> bool:
+    """Whether one could listen there now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
 def fetch(url: str, body: bytes | None = None, limit_s: float = 5.0) -> bytes:
     """GET, or POST with a body. Raises OSError."""
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})

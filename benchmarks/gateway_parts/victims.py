@@ -102,7 +102,7 @@ class FakeVictim(FakeEngine):
 
 class VllmVictim:
     """A real vLLM server, killed with all its processes and started again at its port. One without calls
-    sleeps, so ``hang_metrics`` and ``pause`` are the same: the API server's process is stopped."""
+    sleeps, so ``hang_metrics`` and ``pause`` are the same: its processes are stopped."""
 
     def __init__(self, options: ServerOptions, folder: Path) -> None:
         self.model = options.name
@@ -164,16 +164,22 @@ class VllmVictim:
         return Flight(load.running + load.waiting if load else -1, None)
 
     def _kill(self) -> None:
-        """All its processes; none is there when it returns."""
+        """All its processes; none is there when it returns, and its port is free."""
         while left := self._server.processes():
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.05)
+        deadline = time.monotonic() + processes.START_S
+        while not processes.free(self._port) and time.monotonic() < deadline:
+            time.sleep(0.05)  # threads of a process that is gone may still have its sockets
 
     def _signal(self, which: signal.Signals) -> None:
-        if self._server.pid is not None and self._server.processes():
-            os.kill(self._server.pid, which)
+        """To all but the guard that stands before them."""
+        for pid in self._server.processes():
+            if pid != self._server.pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, which)
 
 
 def vllm_victims(stack: ExitStack, number: int, folder: Path, **options: Any) -> Sequence[VllmVictim]:
