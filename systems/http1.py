@@ -34,6 +34,9 @@ __all__ = ["BrokenOff", "CannotConnect", "Connections", "Exchange", "HttpFailed"
 
 KEEP_ALIVE_S = 3.0
 """Connections idle for longer are not used again: vLLM closes its own after 5 s."""
+STALE_S = 0.05
+"""A kept connection that is lost so soon after a request went out was closed by an idle server, before it saw
+the request. Later than that the server may have worked on it."""
 CONNECT_S = 30.0
 HIGH_WATER, LOW_WATER = 1 << 18, 1 << 16
 """Bytes that wait for a reader, from which on no more are taken from the socket, and up to which again."""
@@ -45,22 +48,16 @@ Receive = Callable[[float, bytes], None]
 class Connections:
     """Keep-alive connections to one server; at most ``limit`` requests at a time, in order (None: any).
 
-    ``tls``: for https. Use as ``async with``, or ``close`` it: requests in flight then break off.
+    ``tls``: for https. ``stale_s``: see STALE_S. Use as ``async with``, or ``close``: calls then break off.
     """
 
     def __init__(
-        self,
-        host: str,
-        port: int,
-        limit: int | None = None,
-        keep_alive_s: float = KEEP_ALIVE_S,
-        *,
-        tls: ssl.SSLContext | None = None,
-        connect_s: float = CONNECT_S,
-    ) -> None:
+        self, host: str, port: int, limit: int | None = None, keep_alive_s: float = KEEP_ALIVE_S, *,
+        tls: ssl.SSLContext | None = None, connect_s: float = CONNECT_S, stale_s: float = STALE_S,
+    ) -> None:  # fmt: skip
         self.host, self.port = host, port
         self.where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self.keep_alive_s, self.connect_s = keep_alive_s, connect_s
+        self.keep_alive_s, self.connect_s, self.stale_s = keep_alive_s, connect_s, stale_s
         self._tls = tls
         self._slots = None if limit is None else asyncio.Semaphore(limit)
         self._idle: dict[_Connection, float] = {}  # since when; the last one is taken first
@@ -104,20 +101,15 @@ class Connections:
             await self._none_left
 
     async def request(
-        self,
-        method: str,
-        path: str,
-        headers: Headers = (),
-        body: bytes | None = None,
-        *,
+        self, method: str, path: str, headers: Headers = (), body: bytes | None = None, *,
         receive: Receive | None = None,
-    ) -> Exchange:
+    ) -> Exchange:  # fmt: skip
         """Send a request; returns when the head of the reply is here.
 
         Body pieces go to ``receive`` as they come (some may, before this returns), else to who iterates.
-        A kept connection that closes before a byte of the reply came was closed by an idle server: the
-        request goes out once more, on a fresh one. Raises CannotConnect, BrokenOff; ValueError for what
-        must not be in a request (line breaks, Content-Length and its like, which are set here).
+        A kept connection that closes within ``stale_s``, before a byte of the reply came, was closed by an
+        idle server: the request goes out again, on a fresh one; without one it is BrokenOff, for it may have
+        been seen. Raises CannotConnect, BrokenOff; ValueError for what must not be in it (line breaks, ours).
         """
         data = request_bytes(self.where, method, path, headers, body)
         if self._closed:
@@ -134,8 +126,15 @@ class Connections:
 
     async def _send(self, exchange: Exchange, data: bytes) -> None:
         kept = self._take_idle()
-        if kept is None or not await exchange._answered(kept, data):
-            await exchange._answered(await self._connect(), data)
+        if kept is not None and await exchange._answered(kept, data):
+            return
+        try:
+            fresh = await self._connect()
+        except CannotConnect as error:
+            if not exchange.sent:
+                raise
+            raise BrokenOff(f"{error}, and a kept one closed with the request on it", False) from error
+        await exchange._answered(fresh, data)
 
     async def _connect(self) -> _Connection:
         loop, made = asyncio.get_running_loop(), _Connection(self)
@@ -198,7 +197,8 @@ class Exchange:
     """A request and its reply: iterate over (stamp, piece), or ``wait`` if pieces go to a callback.
 
     Close it (``async with`` does): a reply that is not over is given up with its connection, which tells the
-    server. ``sent``: when the request was handed to the kernel; ``head_at``: when the reply's head was here.
+    server. ``sent``: when the request was handed to the kernel, for the first time if it went out twice;
+    ``head_at``: when the reply's head was here.
     """
 
     def __init__(self, pool: Connections, method: str, receive: Receive | None) -> None:
@@ -281,11 +281,12 @@ class Exchange:
 
     async def _answered(self, connection: _Connection, data: bytes) -> bool:
         """Send, and wait for the head; False if the connection was stale. Raises BrokenOff."""
-        self._connection, self._stale, self.sent = connection, False, time.monotonic()
+        self._connection, self._stale = connection, False
         if connection.lost or connection.transport.is_closing():
             self._lost(None)
         else:
             connection.exchange = self
+            self.sent = self.sent or time.monotonic()
             connection.transport.write(data)
         while not (self.status or self.over or self._stale):
             await self._woken()
@@ -321,10 +322,11 @@ class Exchange:
     def _lost(self, error: Exception | None) -> None:
         """The connection is closed, by the other side or by an error."""
         connection, reply = self._connection, self._reply
+        unseen = not (reply.began or (self.sent and time.monotonic() - self.sent > self._pool.stale_s))
         try:
             reply.eof()
         except BadReply as bad:
-            if connection is not None and connection.kept and not reply.began:
+            if connection is not None and connection.kept and unseen:
                 self._connection, self._stale = None, True
                 self._wake()
                 return

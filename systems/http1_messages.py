@@ -1,4 +1,7 @@
-"""HTTP/1.1 messages (RFC 9112): a request as bytes, and a reply taken apart as it comes. No I/O."""
+"""HTTP/1.1 messages (RFC 9112): a request as bytes, and a reply taken apart as it comes. No I/O.
+
+What is wrong with a reply is said without its bytes: they may be somebody's prompt, and errors are logged.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +111,7 @@ class Reply:
     def _head(self, data: bytes) -> bytes:
         while not self.status:
             if not data.startswith(b"HTTP/1."[: len(data)]):
-                raise BadReply(f"no HTTP/1.1 reply: {data[:40]!r}")
+                raise BadReply(f"no HTTP/1.1 reply, after {len(data)} bytes")
             end = data.find(b"\r\n\r\n")
             if max(end, len(data) - 3 if end < 0 else 0) > MAX_HEAD:
                 raise BadReply(f"its head is longer than {MAX_HEAD} bytes")
@@ -203,11 +206,11 @@ class Reply:
     def _begin(self, lines: list[bytes]) -> None:
         match = _STATUS.fullmatch(lines[0])
         if match is None:
-            raise BadReply(f"no HTTP/1.1 status line: {lines[0][:80]!r}")
+            raise BadReply(f"no HTTP/1.1 status line in the first {len(lines[0])} bytes")
         status = int(match[2])
         if status == 101:
             raise BadReply("it switches to another protocol (101), which nobody asked for")
-        headers = [_field(line) for line in lines[1:]]
+        headers = [_field(number, line) for number, line in enumerate(lines[1:], 1)]
         if status < 200:
             return  # interim: the real one follows
         self.status, self.headers = status, headers
@@ -222,7 +225,7 @@ class Reply:
             self._end(b"")
         elif codings:
             if codings != ["chunked"]:
-                raise BadReply(f"its transfer coding is {', '.join(codings)}; only chunked is known here")
+                raise BadReply("its transfer coding is not chunked alone, which is all that is known here")
             self.reusable = self.reusable and not lengths
             self._state = Reply._chunk
         elif lengths:
@@ -239,17 +242,17 @@ class Reply:
         return [part.strip().lower() for value in found for part in value.split(",") if part.strip()]
 
 
-def _field(line: bytes) -> tuple[str, str]:
+def _field(number: int, line: bytes) -> tuple[str, str]:
     match = _FIELD.fullmatch(line)
     if match is None:
-        raise BadReply(f"no header: {line[:80]!r}")
+        raise BadReply(f"line {number} after its status line is no header")
     return match[1].decode("ascii"), match[2].rstrip(b" \t").decode("latin-1")
 
 
 def _length_of(lengths: set[str]) -> int:
     (one,) = lengths if len(lengths) == 1 else ("",)
     if not (one.isascii() and one.isdigit() and len(one) < 16):
-        raise BadReply(f"its content-length is {', '.join(sorted(lengths))}")
+        raise BadReply("its content-length is no number" if one else "it has several content-lengths")
     return int(one)
 
 
@@ -257,7 +260,7 @@ def _length_of(lengths: set[str]) -> int:
 def _size_of(line: bytes) -> int:
     match = _SIZE.fullmatch(line)
     if match is None:
-        raise BadReply(f"no size of a chunk: {line[:40]!r}")
+        raise BadReply(f"{len(line)} bytes where a chunk's size should be are none")
     return int(match[1], 16)
 
 

@@ -144,6 +144,66 @@ def test_a_kept_connection_that_was_closed_meanwhile_is_replaced(loop):
     against(play, test, loop=loop)
 
 
+def test_a_kept_connection_that_is_lost_after_a_while_is_not_replaced():
+    """The server may have worked on it: only its caller knows whether it may go out again."""
+
+    async def play(request, reader, writer, n):
+        if n:
+            await asyncio.sleep(0.06)
+            return "close"
+        writer.write(OK)
+        return None
+
+    async def test(client, server):
+        await get(client)
+        with pytest.raises(BrokenOff, match="before a reply came") as broken:
+            await get(client)
+        assert not broken.value.began
+        assert len(server.requests) == 2
+
+    against(play, test, stale_s=0.03)
+
+
+def test_a_request_that_a_kept_connection_took_with_it_was_seen_perhaps():
+    """Its server is gone: that is no CannotConnect, after which it could go anywhere."""
+
+    async def serve(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(OK)
+        await reader.readuntil(b"\r\n\r\n")
+        listening[0].close()
+        writer.transport.abort()
+
+    listening = []
+
+    async def go():
+        listening.append(await asyncio.start_server(serve, "127.0.0.1", 0))
+        port = listening[0].sockets[0].getsockname()[1]
+        async with Connections("127.0.0.1", port, stale_s=5.0) as client:
+            assert await get(client) == (200, b"ok")
+            with pytest.raises(BrokenOff, match=r"cannot connect: .*and a kept one closed") as broken:
+                await get(client)
+            assert not broken.value.began
+
+    asyncio.run(go())
+
+
+def test_a_request_that_went_out_twice_was_sent_when_it_went_out_first():
+    async def play(request, reader, writer, n):
+        await asyncio.sleep(0.02)
+        if n:
+            return "close"
+        writer.write(OK)
+        return None
+
+    async def test(client, server):
+        await get(client)
+        async with await client.request("GET", "/") as reply:
+            assert reply.head_at - reply.sent >= 0.035
+
+    against(play, test, stale_s=5.0)
+
+
 def test_a_fresh_connection_that_closes_is_not_tried_again():
     async def play(request, reader, writer, n):
         return "close"
@@ -196,7 +256,7 @@ def test_no_http_at_all():
         writer.write(b"220 smtp ready\r\n")
 
     async def test(client, server):
-        with pytest.raises(BrokenOff, match=r"no HTTP/1\.1 reply: b'220 smtp"):
+        with pytest.raises(BrokenOff, match=r"no HTTP/1\.1 reply, after 16 bytes"):
             await get(client)
 
     against(play, test)

@@ -113,16 +113,16 @@ def test_bytes_behind_a_reply_are_nobodys_and_spoil_the_connection():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"SSH-2.0-OpenSSH", "no HTTP/1.1 reply: b'SSH"),
+        (b"SSH-2.0-OpenSSH", "no HTTP/1.1 reply, after 15 bytes"),
         (b"HTTP/1.1 abc\r\n\r\n", "no HTTP/1.1 status line"),
         (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", "another protocol"),
-        (b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n", "no header: b'no colon'"),
-        (b"HTTP/1.1 200 OK\r\nA: 1\r\n folded\r\n\r\n", "no header: b' folded'"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n", "content-length is 5, 6"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "content-length is -1"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", "transfer coding is gzip, chunked"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", "no size of a chunk: b'xyz'"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n", "no size of a chunk"),
+        (b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n", "line 1 after its status line is no header"),
+        (b"HTTP/1.1 200 OK\r\nA: 1\r\n folded\r\n\r\n", "line 2 after its status line is no header"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n", "several content-lengths"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "content-length is no number"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", "coding is not chunked alone"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", "3 bytes where a chunk's size"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n", "where a chunk's size should be"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabcd", "longer than it says"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1" * 5000, "longer than 4096"),
         (b"HTTP/1.1 200 OK\r\nA: " + b"x" * MAX_HEAD, "head is longer than 65536"),
@@ -132,6 +132,24 @@ def test_bytes_behind_a_reply_are_nobodys_and_spoil_the_connection():
 def test_what_is_no_reply_says_why(data, message):
     with pytest.raises(BadReply, match=message):
         fed([data])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"SECRET",
+        b"HTTP/1.1 SECRET\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nSECRET\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: SECRET\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: SECRET\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nSECRET\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nSECRET\r\n",
+    ],
+)
+def test_what_is_wrong_with_a_reply_is_said_without_its_bytes(data):
+    with pytest.raises(BadReply) as bad:
+        fed([data])
+    assert "secret" not in str(bad.value).lower()
 
 
 def test_headers_are_found_whatever_their_case():
