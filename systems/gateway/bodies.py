@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,6 +12,8 @@ import orjson
 from systems.gateway.errors import Refused
 from vocabulary import BLOCK, Segment, Snapshot
 
+OURS = frozenset({"program_id", "thread_id", "service", "wait", "exec_s"})
+"""Keys of ``vllm_xargs`` that the gateway alone writes: schedulers order by them."""
 _TEXT_BLOCK = 4 * BLOCK
 """Bytes of a prompt that count as a block where tokens are not known."""
 
@@ -50,6 +53,17 @@ class Ask:
         """Which model is asked for."""
         return str(self.data.get("model") or "")
 
+    @property
+    def parts(self) -> int:
+        """Requests that the engine makes of it, with a row each: prompts times samples."""
+        if not self.endpoint.usage_option:
+            return 1
+        n, prompt = self.data.get("n"), self.data.get("prompt")
+        samples = n if isinstance(n, int) and n > 1 else 1
+        if self.endpoint.prompt != "prompt" or not isinstance(prompt, list) or not prompt:
+            return samples
+        return samples if isinstance(prompt[0], int) else samples * len(prompt)
+
 
 def parse(endpoint: Endpoint, raw: bytes) -> Ask:
     """Raises Refused (400) if it is no JSON object."""
@@ -63,25 +77,35 @@ def parse(endpoint: Endpoint, raw: bytes) -> Ask:
 
 
 def outgoing(ask: Ask, caller: Mapping[str, Any], request_id: str, *, wants_usage: bool) -> bytes:
-    """The body for the engine: ``caller`` in ``vllm_xargs``, where the client's own keys stay.
+    """The body for the engine: ``caller`` in ``vllm_xargs``, where the client's keys stay but for OURS.
 
     ``wants_usage``: a stream has to say its usage at the end. What is new goes in front of the
     client's bytes, which are not written again; only where a key is there already, all of it is.
+    Raises Refused (400) if that cannot be written.
     """
     extra = ask.data.get("vllm_xargs")
     new: dict[str, Any] = {}
-    if caller and (extra is None or isinstance(extra, dict)):  # else the engine says what is wrong
-        new["vllm_xargs"] = {**caller, **(extra or {})}
+    if isinstance(extra, dict) and (caller or OURS & extra.keys()):
+        new["vllm_xargs"] = {**{key: extra[key] for key in extra if key not in OURS}, **caller}
+    elif extra is None and caller:  # what is no object is left to the engine, which says so
+        new["vllm_xargs"] = caller
     if ask.stream and wants_usage and ask.endpoint.usage_option:
         _ask_usage(ask, new)
-    if ask.endpoint.names_itself and "request_id" not in ask.data:
+    if ask.endpoint.names_itself:
         new["request_id"] = f"resp_{request_id}"
     if not new:
         return ask.raw
     if new.keys() & ask.data.keys():
-        return orjson.dumps({**ask.data, **new})
+        return _written({**ask.data, **new})
     start = ask.raw.index(b"{") + 1
     return orjson.dumps(new)[:-1] + (b"," if ask.data else b"") + ask.raw[start:]
+
+
+def _written(data: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(data)
+    except orjson.JSONEncodeError as error:  # read at any depth, written to 254
+        raise Refused(400, f"the request's body cannot be written: {error}") from None
 
 
 def _ask_usage(ask: Ask, new: dict[str, Any]) -> None:
@@ -137,15 +161,20 @@ def _ids(prompt: object) -> int:
 def segments(ask: Ask) -> tuple[Segment, ...]:
     """The prompt for routers that read it: blocks of 16 tokens, or of 64 bytes where tokens are not known.
 
-    A segment's id is its content's hash: prompts share a prefix as far as their blocks are equal.
+    A segment's id is its content's hash: prompts share a prefix as far as their blocks are equal. What is no
+    prompt has some, too: the engine says what is wrong with it.
     """
     prompt = ask.data.get(ask.endpoint.prompt)
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], int):
-        return tuple(
-            (hash(tuple(prompt[i : i + BLOCK])), len(prompt[i : i + BLOCK]))
-            for i in range(0, len(prompt), BLOCK)
-        )
-    text = orjson.dumps(prompt)[1:-1]  # without its quotes or brackets: a longer prompt starts with it
+        with contextlib.suppress(TypeError):  # not all of them are numbers
+            return tuple(
+                (hash(tuple(prompt[i : i + BLOCK])), len(prompt[i : i + BLOCK]))
+                for i in range(0, len(prompt), BLOCK)
+            )
+    try:
+        text = orjson.dumps(prompt)[1:-1]  # without its quotes or brackets: a longer prompt starts with it
+    except orjson.JSONEncodeError:  # too deep
+        text = b""
     return tuple((hash(text[i : i + _TEXT_BLOCK]), BLOCK) for i in range(0, len(text), _TEXT_BLOCK)) or (
         (0, 1),
     )

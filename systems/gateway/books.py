@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from itertools import count
+from typing import Any
 
 from systems.gateway.bodies import Ask, Lengths, segments
 from systems.gateway.door import Door
+from systems.gateway.errors import Refused
 from systems.gateway.identity import Caller
 from systems.gateway.observe import Observer, Passage
 from systems.gateway.programs import Programs
-from systems.gateway.rows import Rows
+from systems.gateway.rows import Rows, repeatable
 from systems.gateway.ticket import Ticket
 from systems.gateway.turns import Turns
 from systems.gateway.usage import Charge, Counted, told_by_reply
@@ -53,22 +55,23 @@ class Books:
 
     def arrive(self, ask: Ask, caller: Caller, arrived: float) -> Ticket:
         """A call is here, and about to ask the gate. An attempt at the same turn that is open is cut off."""
+        length = self.lengths.of(ask)
+        prompt = segments(ask) if self._reads_prompt else ()
         program = self._programs.start(caller.name, arrived)
         turns = program.turns if caller.name else self._nobodys
         turn, before = turns.take(caller, hash(ask.raw))
         if before is not None and before.ticket is not None:
-            self._supersede(before.ticket)
+            text = "given up: the same turn was asked for again"
+            self._cut(before.ticket, Refused(409, text, outcome="disconnected"))
         seq = next(self._numbers)
         passage = Passage(
             seq, program.number, caller.name, caller.thread, turn.index, ask.endpoint.path, ask.stream,
             arrived, attempt=turn.attempt, bytes_in=len(ask.raw),
         )  # fmt: skip
-        call = Call(
-            seq, program.number, caller.thread, turn.index, self.lengths.of(ask), ask.model,
-            prompt=segments(ask) if self._reads_prompt else (),
-        )  # fmt: skip
-        name = self._rows.name_for(caller.key, seq)
-        ticket = Ticket(ask, program, passage, call, name, turn, asyncio.current_task())
+        call = Call(seq, program.number, caller.thread, turn.index, length, ask.model, prompt=prompt)
+        client_id = caller.request_id if repeatable(caller.request_id) else ""
+        name = self._rows.name_for(client_id, seq)
+        ticket = Ticket(ask, program, passage, call, name, turn, asyncio.current_task(), client_id)
         turn.ticket = ticket
         self.open.add(ticket)
         self._programs.hold(program, arrived)
@@ -94,7 +97,10 @@ class Books:
             self._programs.move(ticket.program, worker.id)
         worker.calls += 1
         self._rows.expect(worker, ticket.request_id)
-        passage.engine, passage.t_send = worker.id, self._now()
+        ticket.good, ticket.last_sent = False, self._now()
+        passage.engine, passage.t_send = worker.id, ticket.last_sent
+        if before is None:
+            ticket.first_sent = ticket.last_sent
         for observer in self._observers:
             observer.sent(passage)
 
@@ -114,7 +120,9 @@ class Books:
         worker = ticket.worker
         if worker is None:
             self._give_up(ticket)
-        elif ticket.good or outcome == "disconnected":
+            return
+        passage.t_send = ticket.first_sent  # what a lost engine took is not the gateway's
+        if ticket.good or outcome == "disconnected" or ticket.cut is not None:
             self._rows.settle(worker, ticket, self._charged)
         else:  # the scheduler never had it, or died with it
             self._charged(ticket, None)
@@ -129,18 +137,27 @@ class Books:
         """Of the next passage."""
         return next(self._numbers)
 
-    def _supersede(self, ticket: Ticket) -> None:
-        ticket.superseded = True
+    def cut_off(self, refused: Refused) -> list[asyncio.Task[Any]]:
+        """Give up all calls that are under way: their tasks, which tell their clients."""
+        tasks = [ticket.task for ticket in self.open if ticket.task is not None]
+        for ticket in list(self.open):
+            self._cut(ticket, refused)
+        return tasks
+
+    def _cut(self, ticket: Ticket, refused: Refused) -> None:
+        ticket.cut = ticket.cut or refused
         if ticket.task is not None:
             ticket.task.cancel()
 
     def _give_up(self, ticket: Ticket) -> None:
-        waited = ticket.held_s
-        if ticket.admitted:
-            self._door.abort(ticket.call, Usage(0.0, 0.0, waited))
-        self._note(ticket, Charge(Usage(0.0, 0.0, waited), ""))
+        usage = Usage(0.0, 0.0, ticket.held_s)
+        self._note(ticket, Charge(usage, ""))
         self._close(ticket)
-        self._programs.give_up(ticket.program, waited, self._now())
+        try:
+            if ticket.admitted:
+                self._door.abort(ticket.call, usage)
+        finally:  # a gate that raises must not keep the program
+            self._programs.give_up(ticket.program, ticket.held_s, self._now())
 
     def _charged(self, ticket: Ticket, charge: Charge | None) -> None:
         """``charge``: what its scheduler's rows say; None if there are none."""
@@ -153,8 +170,10 @@ class Books:
         self._note(ticket, charge)
         done = self._door.finish if passage.outcome == "finished" else self._door.abort
         self._close(ticket)
-        done(ticket.call, charge.usage)
-        self._programs.charge(ticket.program, ticket.snap, charge.usage, self._now())
+        try:
+            done(ticket.call, charge.usage)
+        finally:  # as above
+            self._programs.charge(ticket.program, ticket.snap, charge.usage, self._now())
 
     def _told_by_reply(self, ticket: Ticket, worker: Worker) -> Charge:
         """A stream that was cut off said no usage: then its pieces count, about one a token."""

@@ -55,10 +55,10 @@ class Carrier:
         except Refused as refused:
             return await self._refuse(ticket, outlet, refused)
         except asyncio.CancelledError:
-            if not ticket.superseded:
+            if ticket.cut is None:
                 self._books.leave(ticket, "disconnected", 200 if outlet.begun else 0, "the client left")
                 raise
-            return await self._give_way(ticket, outlet)
+            return await self._give_way(ticket, outlet, ticket.cut)
         except Exception as error:
             self._books.leave(ticket, "error", 500, f"{type(error).__name__}: {error}")
             raise
@@ -74,13 +74,13 @@ class Carrier:
             self._books.send(ticket, worker)
             try:
                 return await self._exchange(ticket, worker, outlet, onward)
-            except CannotConnect as error:  # it has seen nothing of the call: it is down, that is all
+            except CannotConnect as error:  # it cannot have seen the call: it is down, that is all
                 if getattr(error.__cause__, "errno", None) in _OURS:
                     raise Refused(
                         503, f"the gateway is out of connections: {error}", retry_s=RETRY_S
                     ) from None
                 self._workers.down(worker, str(error))
-            except BrokenOff as error:
+            except BrokenOff as error:  # it may be the call that breaks engines: once more, not on and on
                 worker.doubt.set()
                 if lost or outlet.passed:
                     raise Refused(502, f"the engine broke off: {error}", outcome="lost") from None
@@ -149,7 +149,7 @@ class Carrier:
     async def _stream(self, ticket: Ticket, exchange: Exchange, intake: Intake, outlet: Outlet) -> Sent:
         """Piece by piece, as they come."""
         ticket.good = True
-        await outlet.begin(exchange.status, returned(exchange.headers))
+        await outlet.begin(exchange.status, _headers(ticket, exchange))
         intake.open(outlet, exchange)
         try:
             await exchange.wait()
@@ -172,7 +172,7 @@ class Carrier:
         if outlet.begun:  # by a heartbeat: its status cannot be changed any more
             outlet.fail(body, self._now())
             return await outlet.end()
-        return outlet.whole(status, returned(exchange.headers), body)
+        return outlet.whole(status, _headers(ticket, exchange), body)
 
     # -- other ends --------------------------------------------------------------------
 
@@ -180,10 +180,17 @@ class Carrier:
         self._books.leave(ticket, refused.outcome, refused.status, refused.message)
         return await outlet.refuse(refused, self._now())
 
-    async def _give_way(self, ticket: Ticket, outlet: Outlet) -> Sent:
-        """The same turn came again: this attempt ends here, and the other one has the engine."""
+    async def _give_way(self, ticket: Ticket, outlet: Outlet, cut: Refused) -> Sent:
+        """We gave it up, its client is still there: the same turn came again, or the gateway stops."""
         task = asyncio.current_task()
         if task is not None:
             task.uncancel()
-        text = "given up: the same turn was asked for again"
-        return await self._refuse(ticket, outlet, Refused(409, text, outcome="disconnected"))
+        return await self._refuse(ticket, outlet, cut)
+
+
+def _headers(ticket: Ticket, exchange: Exchange) -> list[tuple[str, str]]:
+    """The reply's, with the client's name of the request for ours."""
+    found = returned(exchange.headers)
+    if not ticket.client_id:
+        return found
+    return [(name, ticket.client_id if value == ticket.request_id else value) for name, value in found]

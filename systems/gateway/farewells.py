@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from systems.gateway.workers import Workers
 from systems.vllm_host.control import Client
 
@@ -17,7 +15,7 @@ class Farewells:
     offered again by ``flush``."""
 
     def __init__(self, workers: Workers) -> None:
-        self._waiting = {w.id: deque[str](maxlen=MOST) for w in workers if w.target.control}
+        self._waiting: dict[int, dict[str, None]] = {w.id: {} for w in workers if w.target.control}
         self._paths = {w.id: w.target.control or "" for w in workers}
         self._clients: dict[int, Client] = {}
 
@@ -29,8 +27,17 @@ class Farewells:
         """The program called ``name`` is over, and was at this engine."""
         waiting = self._waiting.get(engine)
         if waiting is not None and name:
-            waiting.append(name)
+            waiting[name] = None
+            if len(waiting) > MOST:
+                del waiting[next(iter(waiting))]
             self._send(engine, waiting)
+
+    def recall(self, name: str) -> list[int]:
+        """The program lives again: the engines that were still to hear of its end, and will not."""
+        found = [engine for engine, waiting in self._waiting.items() if name in waiting]
+        for engine in found:
+            del self._waiting[engine][name]
+        return found
 
     def flush(self) -> None:
         """Offer what waits."""
@@ -44,14 +51,15 @@ class Farewells:
             client.close()
         self._clients.clear()
 
-    def _send(self, engine: int, waiting: deque[str]) -> None:
+    def _send(self, engine: int, waiting: dict[str, None]) -> None:
         try:
             client = self._clients.get(engine)
             if client is None:
                 client = self._clients[engine] = Client(self._paths[engine], timeout=0.0)
             while waiting:
-                client.send("end", program=waiting[0])
-                waiting.popleft()
+                name = next(iter(waiting))
+                client.send("end", program=name)
+                del waiting[name]
         except BlockingIOError:
             return  # its queue is full
         except OSError:  # it is not there (any more): a new one will have a new socket

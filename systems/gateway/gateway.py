@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from systems.catalog import CatalogError, build_gate, build_router, build_table, load_system
 from systems.gateway.books import Books
-from systems.gateway.carrier import Carrier
+from systems.gateway.carrier import RETRY_S, Carrier
 from systems.gateway.door import Door
+from systems.gateway.errors import Refused
 from systems.gateway.farewells import Farewells
 from systems.gateway.observe import Observer
 from systems.gateway.options import GatewayOptions
@@ -22,6 +24,7 @@ from systems.gateway.wires import Wires
 from systems.gateway.workers import Worker, Workers
 from systems.slots import DEFAULTS
 
+_LOG = logging.getLogger("gateway")
 TICK_S = 0.5
 """How often leases, and messages that engines did not take, are looked at."""
 
@@ -86,10 +89,9 @@ class Gateway:
         self._ticking = asyncio.create_task(self._tick())
 
     async def stop(self) -> None:
-        """Let go of everything: calls that are not over are charged as they stand."""
-        tasks = [ticket.task for ticket in self.books.open if ticket.task is not None]
-        for task in tasks:
-            task.cancel()
+        """Let go of everything: calls that are not over are charged as they stand, their clients told."""
+        text = "the gateway stops, and the call was not over in time"
+        tasks = self.books.cut_off(Refused(503, text, outcome="timeout", retry_s=RETRY_S))
         if tasks:
             await asyncio.wait(tasks, timeout=1.0)
         if self._ticking is not None:
@@ -116,15 +118,23 @@ class Gateway:
     # -- what happens, told to those who watch -----------------------------------------
 
     def _started(self, program: Program) -> None:
+        program.engines.update(self._farewells.recall(program.name))
         for observer in self.observers:
             observer.started(program.number, program.name, program.started)
 
     def _ended(self, program: Program, why: str) -> None:
-        self.door.end(program.number)
-        for engine in program.engines:
-            self._farewells.end(program.name, engine)
+        again = self.programs.named(program.name)
+        if again is not None:  # an engine knows but the name: it hears of the end when that is over, too
+            again.engines |= program.engines
+        else:
+            for engine in program.engines:
+                self._farewells.end(program.name, engine)
         for observer in self.observers:
             observer.ended(program.number, program.name, why, self.now())
+        try:
+            self.door.end(program.number)
+        except Exception:  # a policy's: the row is gone all the same
+            _LOG.exception("program %d is over", program.number)
 
     def _engine(self, worker: Worker, what: str, reason: str) -> None:
         for observer in self.observers:

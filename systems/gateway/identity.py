@@ -19,13 +19,16 @@ a sub-agent has a parent."""
 
 
 class Caller(NamedTuple):
-    """``name`` of the program, "" for a program of one call; ``key`` of the turn, "" if the client gave none;
-    ``retried``: the client says that it is a retry."""
+    """``name`` of the program, "" for a program of one call; ``key``: Idempotency-Key, ``request_id``:
+    X-Request-Id, "" where there is none; ``retried``: the client says that it is a retry; ``who``: a hash of
+    its credentials."""
 
     name: str
     thread: str
     key: str
     retried: bool
+    request_id: str = ""
+    who: int = 0
 
 
 def caller_of(body: Mapping[str, Any], headers: Mapping[str, str]) -> Caller:
@@ -38,8 +41,10 @@ def caller_of(body: Mapping[str, Any], headers: Mapping[str, str]) -> Caller:
     parent = headers.get(PARENT)
     if parent:  # a sub-agent's session is a thread of its parent's
         name, thread = _checked(PARENT, parent), thread or name
-    key = headers.get("idempotency-key") or headers.get("x-request-id") or ""
-    return Caller(name, thread, key, headers.get("x-stainless-retry-count", "0") != "0")
+    key, request_id = headers.get("idempotency-key", ""), headers.get("x-request-id", "")
+    retried = headers.get("x-stainless-retry-count", "0") != "0"
+    who = hash((headers.get("authorization"), headers.get("x-api-key")))
+    return Caller(name, thread, key, retried, request_id, who)
 
 
 def program_id(body: Mapping[str, Any]) -> str:

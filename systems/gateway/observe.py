@@ -1,4 +1,4 @@
-"""What the gateway tells those who watch it: event log, Prometheus, tests. Times in seconds since it began."""
+"""What the gateway tells who watches it: event log, Prometheus, tests. Times in seconds since it began."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Protocol
 
 OUTCOMES = ("finished", "error", "refused", "disconnected", "lost", "timeout")
 """Of a passage: its reply went out whole; the engine answered with an error, passed on; we refused it (bad
-request, no key, too large); the client left; the engine died or broke off; held or queued for too long."""
+request, no key, too large); the client left; the engine died or broke off; held or queued for too long, or
+not over when the gateway stopped."""
 
 
 @dataclass(slots=True, eq=False)
@@ -16,8 +17,9 @@ class Passage:
     """One call on its way through. Times are NaN where it never came to that.
 
     ``program`` is the gateway's number, ``name`` the client's ("" for a one-shot program); ``index`` counts
-    the calls of a thread. ``t_admit``: the gate let it go; ``t_send``: sent to ``engine``; ``t_first``,
-    ``t_last``: first and last bytes of the reply. Tokens are the engine's ``usage`` (-1: it said none);
+    the calls of a thread. ``t_admit``: the gate let it go; ``t_send``: sent to ``engine`` (once it has left:
+    sent for the first time, to an engine that may have been lost); ``t_first``, ``t_last``: first and last
+    bytes of the reply. Tokens are the engine's ``usage`` (-1: it said none);
     ``served`` in the unit of the system's scheduler, ``exec_s`` and ``wait_s`` as charged to its program,
     ``source`` of them: log (the scheduler's own) or usage. ``attempt``: 1, more where it is a retry of the
     same turn. ``status``: HTTP status sent to the client, 0 if none was.

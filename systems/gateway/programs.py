@@ -20,7 +20,7 @@ class Program:
     """One program's row. Times in seconds since the gateway began; ``name`` is "" for a program of one call.
 
     ``calls`` are at engines and not yet charged, ``held`` wait here; ``engine``: where its last call went,
-    -1 before the first one; ``engines``: all it went to.
+    -1 before the first one; ``engines``: all it went to, and those that know its name from an earlier one.
     """
 
     __slots__ = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ from systems.gateway.ticket import Ticket
 from systems.gateway.usage import Charge, told_by_rows
 from systems.gateway.workers import Worker, Workers
 
+_LOG = logging.getLogger("gateway")
 LATE_S = 0.5
 """How long the row of a whole reply may be late: it is written before the reply ends."""
 ABORT_S = 5.0
@@ -29,7 +31,6 @@ class Rows:
         self._waiting: list[tuple[float, Worker, Ticket, Then]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._prefix = f"gw{os.getpid():x}.{os.urandom(3).hex()}."
-        self._names: set[str] = set()
 
     def __len__(self) -> int:
         """Calls whose row is awaited."""
@@ -40,21 +41,20 @@ class Rows:
         log = self._logs.get(worker.id)
         return log is not None and log.readable
 
-    def name_for(self, key: str, seq: int) -> str:
-        """What the engine shall call a request: the client's own name, unless an open call has it."""
-        if not key or len(key) > 128 or not key.isascii() or not key.isprintable():
-            return f"{self._prefix}{seq}"
-        return key if key not in self._names else f"{key}-r{seq}"
+    def name_for(self, client_id: str, seq: int) -> str:
+        """What the engine shall call a request: a name that no other has, behind the client's own.
+
+        A row is found by it, so no client may choose it.
+        """
+        return f"{client_id}-{self._prefix}{seq}" if client_id else f"{self._prefix}{seq}"
 
     def expect(self, worker: Worker, name: str) -> None:
         """A call is about to be sent there."""
-        self._names.add(name)
         if self.kept(worker):
             self._logs[worker.id].expect(name)
 
     def forget(self, worker: Worker, name: str) -> None:
         """Its rows are not wanted any more."""
-        self._names.discard(name)
         if worker.id in self._logs:
             self._logs[worker.id].forget(name)
 
@@ -86,14 +86,29 @@ class Rows:
         now = self._now()
         for one in waiting:
             deadline, worker, ticket, then = one
-            charge = self._charge(worker, ticket)
-            if charge is None and now < deadline and not last and worker.alive:
+            late = now >= deadline or last or not worker.alive
+            charge = self._charge(worker, ticket, late)
+            if charge is None and not late:
                 self._waiting.append(one)
-            else:
+                continue
+            try:
                 then(ticket, charge)
+            except Exception:  # a policy's: the others are charged all the same
+                _LOG.exception("a call is over")
         if self._waiting and not last:
             self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
 
-    def _charge(self, worker: Worker, ticket: Ticket) -> Charge | None:
-        rows = self._logs[worker.id].rows(ticket.request_id)
-        return told_by_rows(rows, ticket.held_s) if rows else None
+    def _charge(self, worker: Worker, ticket: Ticket, late: bool = False) -> Charge | None:
+        """None until all its rows are there; by those that are, if it is ``late``; what is no row is none."""
+        try:
+            rows = self._logs[worker.id].rows(ticket.request_id)
+            if not rows or (len(rows) < ticket.ask.parts and not late):
+                return None
+            return told_by_rows(rows, ticket.held_s)
+        except (OSError, KeyError, TypeError):
+            return None
+
+
+def repeatable(client_id: str) -> bool:
+    """Whether a client's name for its request can be part of ours, and be told back."""
+    return 0 < len(client_id) <= 128 and client_id.isascii() and client_id.isprintable()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from systems.gateway.bodies import Ask
+from systems.gateway.errors import Refused
 from systems.gateway.observe import Passage
 from systems.gateway.programs import Program
 from systems.gateway.turns import Turn
@@ -18,11 +19,12 @@ from vocabulary import Call, Snapshot
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """``request_id``: what the engine calls it. ``worker``: where it was sent last, None before that.
+    """``request_id``: what the engine calls it; ``client_id``: what the client does, "" if that must not
+    be repeated. ``worker``: where it was sent last, None before that; ``first_sent``, ``last_sent`` (s).
 
     ``admitted``: the gate let it go. ``held``: the gate held it; ``held_s``: how long it waited here, for
     the gate or for a live engine. ``good``: the engine's reply was no error, so its scheduler had the call.
-    ``counted``: the reply's usage. ``superseded``: its client came again for the same turn.
+    ``counted``: the reply's usage. ``cut``: why we gave it up, with what its client is told then.
     """
 
     ask: Ask
@@ -32,6 +34,7 @@ class Ticket:
     request_id: str
     turn: Turn
     task: asyncio.Task[Any] | None
+    client_id: str = ""
     snap: Snapshot = field(default_factory=Snapshot)
     worker: Worker | None = None
     admitted: bool = False
@@ -39,11 +42,13 @@ class Ticket:
     held_s: float = 0.0
     good: bool = False
     counted: Counted | None = None
-    superseded: bool = False
+    cut: Refused | None = None
+    first_sent: float = math.nan
+    last_sent: float = math.nan
 
     @property
     def took(self) -> float:
         """Seconds from when it was sent to the last bytes of a whole reply, else until it was given up."""
         passage = self.passage
         whole = passage.outcome in ("finished", "error") and not math.isnan(passage.t_last)
-        return max(0.0, (passage.t_last if whole else passage.t_end) - passage.t_send)
+        return max(0.0, (passage.t_last if whole else passage.t_end) - self.last_sent)

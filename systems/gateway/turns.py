@@ -6,22 +6,25 @@ from typing import Any
 
 from systems.gateway.identity import Caller
 
+Place = tuple[str | int, ...]
+"""What makes two calls the same turn, whenever they come."""
+
 
 class Turn:
     """A call as its client means it: its retries are the same turn.
 
     ``index`` counts the thread's turns, ``attempt`` how often this one came. ``ticket`` is its last
-    attempt while that is open; ``failed``: that came to nothing.
+    attempt while that is open; ``failed``: that came to nothing; ``place``: its key's, None without one.
     """
 
-    __slots__ = ("attempt", "digest", "failed", "index", "key", "thread", "ticket")
+    __slots__ = ("attempt", "digest", "failed", "index", "place", "thread", "ticket")
 
-    def __init__(self, thread: str, index: int, attempt: int, digest: int, key: str) -> None:
+    def __init__(self, thread: str, index: int, attempt: int, digest: int, place: Place | None) -> None:
         self.thread = thread
         self.index = index
         self.attempt = attempt
         self.digest = digest
-        self.key = key
+        self.place = place
         self.ticket: Any = None
         self.failed = False
 
@@ -35,7 +38,7 @@ class Turns:
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
         self._last: dict[str, Turn] = {}
-        self._keys: dict[tuple[str, str], Turn] = {}
+        self._keys: dict[Place, Turn] = {}
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -43,40 +46,51 @@ class Turns:
     def take(self, caller: Caller, digest: int) -> tuple[Turn, Turn | None]:
         """The call's turn, and the attempt before it if it is one again.
 
-        The same again is: the key of a call that is open or has failed; the key and body of the thread's
+        The same again is: the place of a call that is open or has failed; the place and body of the thread's
         last call; that body alone, if that call has failed or the client says that it retries.
         """
-        before = self._again(caller, digest)
-        if before is None:
-            index = self._next.get(caller.thread, 0) if caller.name else 0
-            turn = Turn(caller.thread, index, 1, digest, caller.key)
-        else:
-            turn = Turn(caller.thread, before.index, before.attempt + 1, digest, caller.key)
-        if caller.name:
-            self._next[caller.thread] = turn.index + 1
+        place = place_of(caller, digest)
+        before = self._again(caller, place, digest)
+        following = self._next.get(caller.thread, 0) if caller.name else 0
+        index, attempt = (following, 1) if before is None else (before.index, before.attempt + 1)
+        turn = Turn(caller.thread, index, attempt, digest, place)
+        if caller.name and index + 1 >= following:  # else it is an older turn again: the last one stays that
+            self._next[caller.thread] = index + 1
             self._last[caller.thread] = turn
-        if caller.key:
-            self._keys[caller.thread, caller.key] = turn
+        if place is not None:
+            self._keys[place] = turn
         return turn, before
 
     def over(self, turn: Turn, failed: bool) -> None:
         """The attempt is over; one that has failed may come again."""
         turn.ticket, turn.failed = None, failed
-        place = (turn.thread, turn.key)
-        if not failed and self._keys.get(place) is turn:
-            del self._keys[place]
+        if not failed:
+            self.forget(turn)
 
     def forget(self, turn: Turn) -> None:
         """It will not come again."""
-        place = (turn.thread, turn.key)
-        if self._keys.get(place) is turn:
-            del self._keys[place]
+        if turn.place is not None and self._keys.get(turn.place) is turn:
+            del self._keys[turn.place]
 
-    def _again(self, caller: Caller, digest: int) -> Turn | None:
-        if caller.key and (found := self._keys.get((caller.thread, caller.key))) is not None:
+    def _again(self, caller: Caller, place: Place | None, digest: int) -> Turn | None:
+        if place is not None and (found := self._keys.get(place)) is not None:
             return found
         last = self._last.get(caller.thread)
         if last is None or last.digest != digest:
             return None
-        same = last.failed or caller.retried or (caller.key != "" and caller.key == last.key)
+        same = last.failed or caller.retried or (place is not None and place == last.place)
         return last if same else None
+
+
+def place_of(caller: Caller, digest: int) -> Place | None:
+    """Where a call's key puts it; None: nowhere, it has none.
+
+    An Idempotency-Key is its client's word that this is one turn, whatever the body. Tracing sets one
+    X-Request-Id on many calls, so that needs the same body. Programs of one call share one place: only the
+    same key, body and credentials are the same there.
+    """
+    if not caller.name:
+        return (caller.thread, caller.key, digest, caller.who) if caller.key else None
+    if caller.key:
+        return caller.thread, caller.key
+    return (caller.thread, caller.request_id, digest) if caller.request_id else None

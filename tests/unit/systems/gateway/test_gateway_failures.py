@@ -252,14 +252,32 @@ async def test_a_retry_of_a_call_that_is_nobodys_replaces_it_too():
             call.reply()
 
     async with world(Engine(script)) as w:
-        old = w.ask(headers={"X-Request-Id": "r"})
+        headers = {"Idempotency-Key": "k", "X-Request-Id": "r"}
+        old = w.ask(headers=headers)
         await until(lambda: w.engines[0].calls)
-        assert (await w.ask(headers={"X-Request-Id": "r"}))[0] == 200
+        assert (await w.ask(headers=headers))[0] == 200
         assert (await old)[0] == 409
         assert w.last.attempt == 2
         names = [call.headers["x-request-id"] for call in w.engines[0].calls]
-        assert names[0] == "r"
-        assert names[1].startswith("r-r")  # the engine may still have the first one
+        assert all(name.startswith("r-gw") for name in names)
+        assert len(set(names)) == 2  # the engine may still have the first one
+
+
+@on_loop
+async def test_no_client_of_a_single_call_cuts_off_anothers():
+    go = asyncio.Event()
+
+    async def script(call):
+        await go.wait()
+        call.reply()
+
+    async with world(Engine(script)) as w:
+        key, other = {"Idempotency-Key": "k"}, {"Idempotency-Key": "k", "Authorization": "Bearer other"}
+        calls = [w.ask(headers={"X-Request-Id": "r"}) for _ in range(2)]
+        calls += [w.ask(headers=key), w.ask(headers=other), w.ask(prompt="another", headers=key)]
+        await until(lambda: len(w.engines[0].calls) == 5)
+        go.set()
+        assert [(await call)[0] for call in calls] == [200] * 5
 
 
 @on_loop
@@ -431,7 +449,8 @@ async def test_calls_that_are_open_when_the_gateway_stops_are_cut_and_charged():
         task = w.ask(program_id="p")
         await until(lambda: w.engines[0].calls)
         await w.server.stop(drain_s=0.05)
-        assert w.last.outcome == "disconnected"
+        assert (w.last.outcome, w.last.status) == ("timeout", 503)
+        assert w.last.reason.startswith("the gateway stops")
         assert ("ended", "p", "ended") in w.watch.told
         await asyncio.gather(task, return_exceptions=True)
         w.nothing_left()
