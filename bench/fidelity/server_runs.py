@@ -42,7 +42,8 @@ EARLY = 0.1
 _DECIDING = (
     "vocabulary.py", "workloads", "systems/vllm_host", "systems/schedulers", "systems/process_table.py",
     "systems/engines/vllm_server.py", "systems/provision/process.py", "systems/provision/guard.py",
-    "systems/provision/recipe.py", "systems/provision/vllm_flags.py", "bench/drivers", "bench/fidelity/server_setup.py",
+    "systems/provision/recipe.py", "systems/provision/vllm_flags.py", "systems/http1.py",
+    "systems/http1_messages.py", "bench/drivers", "bench/arriving.py", "bench/fidelity/server_setup.py",
     "bench/fidelity/server_runs.py", "bench/fidelity/server_calls.py", "bench/fidelity/server_probes.py",
     "bench/fidelity/server_study.py", "bench/calibration/steps.py", "bench/plan.py", "bench/config.py",
     "bench/tables.py", "bench/serving.py", "bench/trace_options.py", "bench/offline.py", "bench/foreign.py",
