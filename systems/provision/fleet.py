@@ -68,11 +68,6 @@ class Fleet:
             self.stop()
             raise
 
-    def adopt(self) -> Self:
-        """The engines are up already, started by somebody else: from now on they are this fleet's to stop."""
-        self._started = list(self.engines)
-        return self
-
     def check(self) -> None:
         """Raises EngineUnavailable, with its last words, if one has ended."""
         for engine in self.engines:

@@ -22,6 +22,8 @@ from collections.abc import Iterator
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 REST = 0.3
 """What the command leaves behind gets this share of its SECONDS to end by itself."""
+KILLED_S = 10.0
+"""What was killed is gone by then, or hangs in the kernel (a device, a file system): it is left to it."""
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 
@@ -38,7 +40,10 @@ def main() -> None:
         sys.exit(f"cannot run {command[0]}: {error}")
     _wait(child, grace)
     _end_rest(REST * grace)
-    code = child.wait()
+    try:
+        code = child.wait(KILLED_S)
+    except subprocess.TimeoutExpired:
+        code = -signal.SIGKILL  # as soon as the kernel lets go of it
     sys.exit(code if code >= 0 else 128 - code)
 
 
@@ -54,13 +59,17 @@ def _wait(child: subprocess.Popen[bytes], grace: float) -> None:
         child.kill()
 
 
-def _end_rest(limit_s: float) -> None:
-    """Nothing of the group but this process is left."""
+def _end_rest(limit_s: float, killed_s: float = KILLED_S) -> None:
+    """Nothing of the group but this process is left, but for what cannot be killed, or not by us."""
     deadline = time.monotonic() + limit_s
     while others := list(_others()):
-        if time.monotonic() > deadline:
+        late = time.monotonic() - deadline
+        if late > killed_s:
+            print(f"guard: still there after SIGKILL: {others}", file=sys.stderr, flush=True)
+            return
+        if late > 0:
             for pid in others:
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
 

@@ -169,10 +169,23 @@ class ServerProcess:
         while True:
             self.check()
             if healthy(self.url):
+                self.check()  # one that has just ended leaves its port to others
+                self._refuse_stranger()
                 return
             if time.monotonic() > deadline:
                 raise EngineUnavailable(f"{self.title}: no answer within {limit_s:g} s; {self.words()}")
             time.sleep(0.2)
+
+    def _refuse_stranger(self) -> None:
+        """Between the look for a free port and its use, another process may have taken it.
+
+        Raises EngineUnavailable if those that listen there can be told, and none is of this server.
+        """
+        port = int(self.url.rpartition(":")[2])
+        found = listeners(port)
+        if found and not found.keys() & self.processes().keys():
+            who = ", ".join(f"pid {pid} ({name})" for pid, name in found.items())
+            raise EngineUnavailable(f"{self.title}: port {port} was taken by {who} while it started")
 
     def _socket_path(self) -> str:
         """In the folder, unless that is too long for a socket's name."""
@@ -224,8 +237,14 @@ def refuse_taken(port: int) -> None:
 
 
 def listener(port: int) -> str:
-    """The process that listens on a TCP port here, as "pid 7 (name)"; "" where that cannot be told."""
-    inodes = set()
+    """A process that listens on a TCP port here, as "pid 7 (name)"; "" where that cannot be told."""
+    return next((f"pid {pid} ({name})" for pid, name in listeners(port).items()), "")
+
+
+def listeners(port: int) -> dict[int, str]:
+    """pid -> name of those that have a socket which listens on a TCP port here; those of other users are
+    not seen."""
+    inodes, found = set(), {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(OSError):
             for line in Path(table).read_text().splitlines()[1:]:
@@ -236,8 +255,8 @@ def listener(port: int) -> str:
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 if any(os.readlink(file) in inodes for file in (entry / "fd").iterdir()):
-                    return f"pid {entry.name} ({_title(entry)})"
-    return ""
+                    found[int(entry.name)] = _title(entry)
+    return found
 
 
 def group(leader: int) -> Iterator[tuple[int, str]]:

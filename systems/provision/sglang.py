@@ -1,24 +1,21 @@
-"""SGLang: how it is started, what it says of itself, what its metrics mean.
+"""SGLang: how it is started, and what it says of itself; systems/gateway/load.py reads its metrics.
 
-It needs a GPU; nothing here imports it. Its scheduler is its own: our policies reach it as ``priority`` in a
-request's body, small values first, which the gateway writes. Sources: SGLang's public documentation (server
-arguments, production metrics) and ``../shared/live.md``; tested on fixtures written from these.
+It needs a GPU; nothing here imports it. Its scheduler is its own: none of our policies is in it. Sources:
+SGLang's public documentation (server arguments, production metrics) and ``../shared/live.md``; tested on
+fixtures written from these.
 """
 
 from __future__ import annotations
 
-import math
 import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from systems.engines.vllm_virtual import EngineUnavailable
 from systems.provision.process import ServerProcess
 from systems.provision.recipe import Place, asked
-from vocabulary import BLOCK, EngineView
 
 IMAGE = "BENCH_SGLANG_IMAGE"
 PYTHON = "BENCH_SGLANG_PYTHON"
@@ -27,26 +24,20 @@ POLICIES = ("fcfs", "lpm", "random", "dfs-weight", "lof", "priority")
 """Of ``--schedule-policy``."""
 _INFO = ("/server_info", "/get_server_info")
 """The second is the older name."""
-_RATES = ("token_usage", "cache_hit_rate")
-_SAMPLE = re.compile(r"sglang[:_](\w+)(?:\{(.*)\})? (\S+)")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True)
 class SglangOptions:
     """What is served and how. 0 or "" leaves a limit to SGLang.
 
-    ``schedule_policy``: one of POLICIES. ``priority``: calls run in the order of their ``priority``, small
-    values first, and one displaces running ones whose value is larger by ``preempt_from`` at least.
-    ``mem_fraction``: share of the GPU's memory for weights and KV; ``max_total_tokens``: KV, in tokens.
+    ``schedule_policy``: one of POLICIES. ``mem_fraction``: share of the GPU's memory for weights and KV;
+    ``max_total_tokens``: KV, in tokens.
     Raises ValueError for an unknown policy.
     """
 
     model: Path | str
     name: str = "model"
     schedule_policy: str = "fcfs"
-    priority: bool = False
-    preempt_from: int = 1
     context_length: int = 0
     max_running_requests: int = 0
     chunked_prefill_size: int = 0
@@ -98,12 +89,10 @@ class SglangOptions:
             "--tensor-parallel-size": self.tensor_parallel if self.tensor_parallel > 1 else 0,
             "--dtype": self.dtype,
         }  # fmt: skip
-        priority = ["--enable-priority-scheduling", "--schedule-low-priority-values-first",
-                    "--priority-scheduling-preemption-threshold", str(self.preempt_from)]  # fmt: skip
         return [
             "-m", "sglang.launch_server", "--host", place.host, "--port", str(place.port),
             "--model-path", place.model, "--served-model-name", self.name,
-            "--schedule-policy", self.schedule_policy, *(priority if self.priority else []),
+            "--schedule-policy", self.schedule_policy,
             *(word for flag, value in limits.items() if value for word in (flag, str(value))),
             "--enable-cache-report", "--enable-metrics", *self.flags,
         ]  # fmt: skip
@@ -167,78 +156,3 @@ def told_of(info: Mapping[str, Any]) -> dict[str, Any]:
     inside = info.get("internal_states")
     more = inside[0] if isinstance(inside, list) and inside and isinstance(inside[0], dict) else {}
     return {name: more.get(name) if info.get(name) is None else info[name] for name in names}
-
-
-class Metrics(NamedTuple):
-    """Of ``/metrics``: calls, tokens, seconds. ``hit_rate`` is of its last batch only.
-
-    ``cached_tokens`` and ``retracted`` (calls preempted for want of memory) are totals since it started;
-    ``queue_s`` and ``queued`` the sum and number of times in its queue. None: this version does not say.
-    """
-
-    running: int
-    waiting: int
-    used_tokens: int | None
-    usage: float
-    max_tokens: int | None
-    hit_rate: float | None
-    cached_tokens: int | None
-    retracted: int | None
-    queue_s: float | None
-    queued: int | None
-
-
-def read_metrics(text: str) -> Metrics:
-    """Of the text of ``/metrics``; data-parallel ranks are added up.
-
-    Raises ValueError if the gauges that every version has are missing.
-    """
-    values: dict[str, list[float]] = {}
-    for name, value in _samples(text):
-        values.setdefault(name, []).append(value)
-    found = {name: sum(all_) / (len(all_) if name in _RATES else 1) for name, all_ in values.items()}
-    for name in ("num_running_reqs", "num_queue_reqs", "token_usage"):
-        if name not in found:
-            raise ValueError(f"no sglang:{name} in its metrics: was it started with --enable-metrics?")
-    whole = {name: round(found[name]) for name in found}
-    retracted = whole.get("num_retracted_reqs_total", whole.get("num_retracted_reqs"))
-    return Metrics(
-        whole["num_running_reqs"], whole["num_queue_reqs"], whole.get("num_used_tokens"),
-        found["token_usage"], whole.get("max_total_num_tokens"), found.get("cache_hit_rate"),
-        whole.get("cached_tokens_total"), retracted,
-        found.get("queue_time_seconds_sum"), whole.get("queue_time_seconds_count"),
-    )  # fmt: skip
-
-
-def engine_view(engine: int, metrics: Metrics, max_tokens: int | None = None) -> EngineView:
-    """What a router sees. ``max_tokens``: KV of the engine, where its metrics do not say (server_info does).
-
-    What SGLang calls used does not count cached content that can be evicted; how much that is, it does
-    not say: ``kv_cached`` is 0. Raises ValueError if the KV's size is not known.
-    """
-    total = metrics.max_tokens or max_tokens
-    if not total:
-        raise ValueError(
-            "how many tokens of KV the engine has is not known: see max_total_num_tokens of /server_info"
-        )
-    used = round(metrics.usage * total) if metrics.used_tokens is None else metrics.used_tokens
-    return EngineView(
-        engine, True, metrics.running + metrics.waiting, -(-used // BLOCK), total // BLOCK, metrics.running
-    )
-
-
-def _samples(text: str) -> Iterator[tuple[str, float]]:
-    """(name without its prefix, value); what repeats a total per priority is left out."""
-    for line in text.splitlines():
-        match = _SAMPLE.match(line)
-        if match is None:
-            continue
-        labels = dict(_LABEL.findall(match[2] or ""))
-        if labels.get("priority"):
-            continue
-        try:
-            value = float(match[3])
-        except ValueError:
-            raise ValueError(f"its metrics have a line that is none: {line[:80]!r}") from None
-        if math.isfinite(value):
-            yield match[1], value

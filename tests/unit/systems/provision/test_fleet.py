@@ -171,16 +171,6 @@ def test_ctrl_c_while_they_are_asked_still_stops_all(world):
     assert world.events[-2:] == ["stop b", "stop a"]
 
 
-def test_engines_that_were_started_together_can_be_stopped_apart(world):
-    together = world.fleet(world.engine("a"), world.engine("b"))
-    together.start()
-    part = world.fleet(together.engines[1]).adopt()
-    part.stop()
-    assert world.events[-1:] == ["stop b"]
-    part.stop()
-    assert world.events.count("stop b") == 1
-
-
 def test_check_names_the_one_that_ended(world):
     fleet = world.fleet(world.engine("a"), world.engine("b", dead=10.0))
     fleet.start()

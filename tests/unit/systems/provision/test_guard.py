@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from systems.provision import guard as guards
 from systems.provision.process import GUARD, group
 from tests.unit.systems.provision.fakes import eventually, gone
 
@@ -90,6 +91,16 @@ def test_a_command_that_is_none():
     words = ["-I", "-S", str(GUARD), str(os.getpid()), "1", "/nowhere/command"]
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
     assert (done.returncode, "cannot run /nowhere/command" in done.stderr) == (1, True)
+
+
+def test_what_cannot_be_killed_is_left_and_said(monkeypatch, capsys):
+    def forbidden(pid, number):
+        raise PermissionError(pid, number)
+
+    monkeypatch.setattr(guards, "_others", lambda: iter([4_000_000]))
+    monkeypatch.setattr(guards.os, "kill", forbidden)
+    guards._end_rest(0.0, 0.1)
+    assert "still there after SIGKILL: [4000000]" in capsys.readouterr().err
 
 
 def test_a_blocked_signal_is_not_inherited():

@@ -1,31 +1,30 @@
 """SGLang's command line, what it says of itself, its metrics; fixtures/README.md says whence."""
 
 import json
-from dataclasses import replace
+import os
 from pathlib import Path
 
 import pytest
 
 from systems.engines.vllm_virtual import EngineUnavailable
+from systems.gateway.load import load_of
+from systems.gateway.workers import Load
 from systems.provision.fleet import Fleet
 from systems.provision.recipe import Place
 from systems.provision.sglang import (
     PYTHON,
     SglangOptions,
     SglangServer,
-    engine_view,
-    read_metrics,
     server_info,
     told_of,
 )
-from tests.unit.systems.provision.fakes import answering, gone, python
-from vocabulary import EngineView
+from tests.unit.systems.provision.fakes import SILENT, answering, gone, python
 
 FIXTURES = Path(__file__).parent / "fixtures"
 OLD = (FIXTURES / "sglang_metrics_old.txt").read_text()
 NEW = (FIXTURES / "sglang_metrics_new.txt").read_text()
 INFO = json.loads((FIXTURES / "sglang_server_info.json").read_text())
-OPTIONS = SglangOptions("org/model", "m", priority=True, max_total_tokens=20_000, tensor_parallel=2)
+OPTIONS = SglangOptions("org/model", "m", max_total_tokens=20_000, tensor_parallel=2)
 FAKE = f"""
 import http.server, os
 port = int(args[args.index("--port") + 1])
@@ -41,7 +40,7 @@ http.server.HTTPServer(("127.0.0.1", port), Sglang).serve_forever()
 """
 
 
-def test_the_command_line_orders_by_priority_small_values_first():
+def test_the_command_line():
     words = OPTIONS.command(Place(30000, Path("logs"), "org/model"))
     after = lambda flag: words[words.index(flag) + 1]  # noqa: E731
     assert words[:2] == ["-m", "sglang.launch_server"]
@@ -50,13 +49,9 @@ def test_the_command_line_orders_by_priority_small_values_first():
         "org/model",
         "30000",
     )
-    assert {"--enable-priority-scheduling", "--schedule-low-priority-values-first"} <= set(words)
-    assert after("--priority-scheduling-preemption-threshold") == "1"
     assert {"--enable-cache-report", "--enable-metrics"} <= set(words)
     assert (after("--max-total-tokens"), after("--tensor-parallel-size")) == ("20000", "2")
     assert "--context-length" not in words
-    plain = replace(OPTIONS, priority=False).command(Place(1, Path(), "m"))
-    assert "--schedule-low-priority-values-first" not in plain
     with pytest.raises(ValueError, match="schedule_policy must be one of fcfs, lpm"):
         SglangOptions("m", schedule_policy="mlfq")
 
@@ -72,6 +67,16 @@ def test_a_server_its_facts_and_its_metrics(tmp_path):
     assert facts["max_total_num_tokens"] == 20_000
     assert pids
     assert all(map(gone, pids))
+
+
+def test_a_port_that_another_process_took_meanwhile_is_not_this_servers(tmp_path, monkeypatch):
+    with answering({"/health": "", "/get_server_info": INFO}) as url:
+        port = int(url.rpartition(":")[2])
+        monkeypatch.setattr("systems.provision.process.free_port", lambda: port)
+        server = SglangServer(OPTIONS, tmp_path / "work", python=python(tmp_path, SILENT))
+        with pytest.raises(EngineUnavailable, match=f"port {port} was taken by pid {os.getpid()} "):
+            server.start()
+        assert server.processes() == {}
 
 
 def test_without_its_python_it_says_what_to_name(tmp_path, monkeypatch):
@@ -96,28 +101,7 @@ def test_what_it_says_of_itself_under_either_name():
         server_info(url)
 
 
-def test_metrics_as_the_documentation_has_them():
-    metrics = read_metrics(OLD)
-    assert (metrics.running, metrics.waiting, metrics.used_tokens) == (12, 3, 25_001)
-    assert (metrics.usage, metrics.hit_rate) == (0.25, 0.5)
-    assert (metrics.max_tokens, metrics.cached_tokens, metrics.retracted, metrics.queue_s) == (None,) * 4
-    assert engine_view(2, metrics, 100_004) == EngineView(2, True, 15, 1563, 6250, 12)
-    with pytest.raises(ValueError, match="how many tokens of KV"):
-        engine_view(2, metrics)
-
-
-def test_metrics_of_several_ranks_and_priorities():
+def test_metrics_as_the_gateway_reads_them():
     """A total per priority stands beside the total: it is not counted twice. Ranks are added up."""
-    metrics = read_metrics(NEW)
-    assert (metrics.running, metrics.waiting) == (6, 5)
-    assert metrics.usage == pytest.approx(0.2)
-    assert (metrics.max_tokens, metrics.cached_tokens, metrics.retracted) == (20_000, 640, 2)
-    assert (metrics.queue_s, metrics.queued, metrics.hit_rate) == (1.5, 9, None)
-    assert engine_view(0, metrics) == EngineView(0, True, 11, 250, 1250, 6)
-
-
-def test_metrics_that_are_none():
-    with pytest.raises(ValueError, match=r"no sglang:num_running_reqs .*--enable-metrics"):
-        read_metrics("vllm:num_requests_running 1\n")
-    with pytest.raises(ValueError, match="a line that is none"):
-        read_metrics('sglang:num_running_reqs{a="b"} many\n')
+    assert load_of(OLD.encode()) == Load(12, 3, 0.25, 0)
+    assert load_of(NEW.encode()) == Load(6, 5, pytest.approx(0.2), 1250)
