@@ -32,8 +32,8 @@ NAME_CHARS = 256
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Passage))
 _values = attrgetter(*FIELDS)
-_QUOTING = ("error", "refused")
-"""Outcomes whose reason may quote what the client sent: their status has to do."""
+_QUOTING = ("error", "refused", "lost")
+"""Outcomes whose reason may quote what the client sent or the engine replied: their status has to do."""
 
 
 class EventLog:

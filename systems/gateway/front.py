@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hmac
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -10,25 +10,30 @@ import orjson
 from aiohttp import web
 
 from systems.gateway.bodies import ENDPOINTS, Endpoint, parse
+from systems.gateway.connection import RECEIVE_S
 from systems.gateway.errors import JSON, Refused
 from systems.gateway.gateway import Gateway
-from systems.gateway.headers import KEYS, forwarded, returned
+from systems.gateway.headers import KEYS, allowed, forwarded, returned
 from systems.gateway.identity import caller_of, program_id
+from systems.gateway.metrics import Metrics
 from systems.gateway.observe import Passage
 from systems.gateway.outlet import AppOutlet, Outlet, Sent
 from systems.gateway.wires import Onward
-from systems.http1 import HttpFailed
+from systems.http1 import Exchange, HttpFailed
 
 _LOG = logging.getLogger("gateway")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+MOST_REPLY = 64 << 20
+"""Bytes of a reply that is passed through: it is kept whole."""
 
 
 class Front:
-    """The routes of ``gateway``."""
+    """The routes of ``gateway``. ``draining``: it is about to end and takes no more calls."""
 
     def __init__(self, gateway: Gateway) -> None:
+        self.draining = False
         self._gateway = gateway
-        self._keys = [key.encode() for key in gateway.options.api_keys]
+        self._keys = gateway.options.api_keys
         self._stays = KEYS if self._keys else frozenset[str]()
 
     def routes(self) -> list[web.RouteDef]:
@@ -49,12 +54,11 @@ class Front:
         """A call that came to ``path``; ``headers`` are found by names in lower case."""
         gateway, arrived = self._gateway, self._gateway.now()
         try:
-            self._authorize(headers)
+            self.check(headers)
             ask = parse(endpoint, raw)
             caller = caller_of(ask.data, headers)
         except Refused as refused:
-            self._count_refused(endpoint, refused, arrived, len(raw))
-            return await outlet.refuse(refused)
+            return await self.refuse(endpoint, refused, len(raw), outlet)
         try:
             ticket = gateway.books.arrive(ask, caller, arrived)
             onward = Onward("POST", path, forwarded(headers.items(), self._stays))
@@ -64,36 +68,45 @@ class Front:
 
     def _call(self, endpoint: Endpoint) -> Handler:
         async def call(request: web.Request) -> web.StreamResponse:
-            arrived, outlet = self._gateway.now(), AppOutlet(request, endpoint.anthropic)
+            outlet = AppOutlet(request, endpoint.anthropic)
             try:
-                self._authorize(request.headers)
+                self.check(request.headers)
                 raw = await self._read(request)
             except Refused as refused:
-                self._count_refused(endpoint, refused, arrived, 0)
-                return _replied(await outlet.refuse(refused))
-            return _replied(await self.call(endpoint, request.path_qs, request.headers, raw, outlet))
+                return self._last(_replied(await self.refuse(endpoint, refused, 0, outlet)))
+            sent = await self.call(endpoint, request.path_qs, request.headers, raw, outlet)
+            return self._last(_replied(sent))
 
         return call
 
-    def _count_refused(self, endpoint: Endpoint, refused: Refused, arrived: float, size: int) -> None:
+    async def refuse(self, endpoint: Endpoint, refused: Refused, size: int, outlet: Outlet) -> Sent:
+        """A call that does not come in; ``size``: bytes of its body that were here."""
         books, now = self._gateway.books, self._gateway.now()
-        passage = Passage(books.number(), -1, "", "", 0, endpoint.path, False, arrived, t_end=now)
+        passage = Passage(books.number(), -1, "", "", 0, endpoint.path, False, now, t_end=now)
         passage.status, passage.bytes_in = refused.status, size
         passage.outcome, passage.reason = refused.outcome, refused.message
         books.refuse(passage)
+        return await outlet.refuse(refused)
 
-    def _authorize(self, headers: Mapping[str, str]) -> None:
-        if not self._keys:
-            return
-        given = headers.get("authorization", "")
-        token = given[7:].strip() if given[:7].lower() == "bearer " else headers.get("x-api-key", "")
-        sent = token.encode(errors="surrogateescape")
-        if not any(hmac.compare_digest(sent, key) for key in self._keys):
+    def check(self, headers: Mapping[str, str]) -> None:
+        """Raises Refused without a key that is needed (401), or when no call is taken any more (503)."""
+        if self._keys and not allowed(headers, self._keys):
             raise Refused(401, "an API key of this gateway is needed, as Bearer or in x-api-key")
+        if self.draining:
+            raise Refused(503, "the gateway is about to end", retry_s=1)
+
+    def _last(self, reply: web.StreamResponse) -> web.StreamResponse:
+        """No other request follows once the gateway is about to end."""
+        if self.draining:
+            reply.force_close()
+        return reply
 
     async def _read(self, request: web.Request) -> bytes:
         try:
-            return await request.read()
+            async with asyncio.timeout(RECEIVE_S):
+                return await request.read()
+        except TimeoutError:
+            raise Refused(408, f"the request did not come whole within {RECEIVE_S:g} s") from None
         except web.HTTPRequestEntityTooLarge:
             most = self._gateway.options.max_body
             raise Refused(413, f"the request's body is larger than {most} bytes") from None
@@ -121,7 +134,21 @@ class Front:
     # -- everything else ---------------------------------------------------------------
 
     async def _pass(self, request: web.Request) -> web.StreamResponse:
-        """To any live engine, without a policy; the reply comes whole."""
+        """To any live engine, without a policy; the reply comes whole. Counted by status, nothing more."""
+        try:
+            response = await self._passed(request)
+        except Refused as refused:
+            self._count_passed(refused.status)
+            raise
+        self._count_passed(response.status)
+        return response
+
+    def _count_passed(self, status: int) -> None:
+        for observer in self._gateway.observers:
+            if isinstance(observer, Metrics):
+                observer.passed(status)
+
+    async def _passed(self, request: web.Request) -> web.Response:
         body = await self._read(request)
         gateway = self._gateway
         alive = [worker for worker in gateway.workers if worker.alive]
@@ -137,7 +164,7 @@ class Front:
                 sent,
                 None,
             ) as exchange:
-                reply = await exchange.read()
+                reply = await _whole(exchange)
         except HttpFailed as error:
             worker.doubt.set()
             raise Refused(502, f"the engine broke off: {error}") from None
@@ -146,12 +173,12 @@ class Front:
     def _guarded(self, handler: Handler) -> Handler:
         async def guarded(request: web.Request) -> web.StreamResponse:
             try:
-                self._authorize(request.headers)
-                return await handler(request)
+                self.check(request.headers)
+                return self._last(await handler(request))
             except Refused as refused:
-                return refused.response(_anthropic(request))
+                return self._last(refused.response(_anthropic(request)))
             except Exception as error:
-                return broken(request.path, error).response(_anthropic(request))
+                return self._last(broken(request.path, error).response(_anthropic(request)))
 
         return guarded
 
@@ -172,6 +199,18 @@ def broken(path: str, error: Exception) -> Refused:
         raise error  # the client has just left
     _LOG.error("%s", path, exc_info=error)
     return Refused(500, f"internal error of the gateway: {type(error).__name__}", outcome="error")
+
+
+async def _whole(exchange: Exchange) -> bytes:
+    """The body of a reply. Raises Refused if it is too large to be kept."""
+    pieces: list[bytes] = []
+    size = 0
+    async for _, piece in exchange:
+        size += len(piece)
+        if size > MOST_REPLY:
+            raise Refused(502, f"the engine's reply is larger than {MOST_REPLY} bytes")
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 def _replied(sent: Sent) -> web.StreamResponse:

@@ -18,6 +18,12 @@ from systems.http1 import Exchange
 _TAIL = 8
 """Last pieces in which a stream's usage is looked for."""
 _BREAK = re.compile(rb"\r?\n\r?\n")
+_FAILED = re.compile(
+    rb'^(?:data: ?\{\s*"error"\s*:(?!\s*null)|data: ?\{\s*"type": ?"error"'
+    rb"|event: ?(?:error|response\.failed)\r?$)",
+    re.MULTILINE,
+)
+"""An event that says an error: OpenAI's, Anthropic's, and those of /v1/responses."""
 _USAGE = (b'"usage":{', b'"usage": {')
 
 
@@ -96,7 +102,7 @@ class Intake:
 
     def failed(self) -> bool:
         """Whether the stream ends with an error of the engine's."""
-        return b'\ndata: {"error":' in b"\n" + b"".join(self._tail)
+        return _FAILED.search(b"".join(self._tail)) is not None
 
 
 class UsageHider:

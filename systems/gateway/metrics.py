@@ -1,7 +1,7 @@
 """Prometheus metrics of a gateway: an observer that counts, and the families a scrape gets.
 
 Counting is plain arithmetic on dicts and lists; families are made when somebody scrapes. Labels are
-endpoints we know, outcomes, engine ids: never a program's name. The table is docs/gateway-operations.md.
+endpoints of calls, outcomes, engine ids: never a program's name. The table is docs/gateway-operations.md.
 """
 
 from __future__ import annotations
@@ -18,13 +18,6 @@ from prometheus_client.metrics_core import Metric
 
 from systems.gateway.observe import Passage
 from vocabulary import EngineView
-
-ENDPOINTS = frozenset(
-    f"/v1/{name}"
-    for name in ("chat/completions", "completions", "models", "messages", "responses", "embeddings")
-)
-"""Endpoints with a label of their own; a client could invent any number of others."""
-OTHER = "other"
 
 ADDED = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1.0, 5.0)
 """Bounds (s) of what the gateway adds, and of the event loop's lag."""
@@ -125,6 +118,7 @@ class Metrics:
         self._tokens: dict[int, Tokens] = {}
         self._charged: Counter[str] = Counter()
         self._over: Counter[str] = Counter()
+        self._passed: Counter[str] = Counter()
         self._turns: Counter[tuple[int, str]] = Counter()
         self._sums = {"retries": 0, "received": 0, "sent": 0, "chunks": 0}
         self._times = {name: Histogram(bounds) for name, (bounds, _) in HISTOGRAMS.items()}
@@ -150,14 +144,15 @@ class Metrics:
 
     def left(self, call: Passage) -> None:
         """Count it, its tokens and its times."""
-        endpoint, times = call.endpoint, self._times
+        times = self._times
         self._open.pop(call.seq, None)
-        self._calls[endpoint if endpoint in ENDPOINTS else OTHER, call.outcome] += 1
+        self._calls[call.endpoint, call.outcome] += 1
         since = call.t_arrive
         if call.seq in self._held:
             self._held.discard(call.seq)
             since = call.t_admit
-            times["hold"].add(since - call.t_arrive)
+            over = since if since == since else call.t_end  # it left while it was held
+            times["hold"].add(over - call.t_arrive)
         times["added"].add(call.t_send - since)
         if call.outcome == "finished":
             times["call"].add(call.t_end - call.t_arrive)
@@ -197,6 +192,10 @@ class Metrics:
             self._times["program"].add(found.last - found.started)
             self._times["program_exec"].add(found.exec_s)
             self._times["program_wait"].add(found.wait_s)
+
+    def passed(self, status: int) -> None:
+        """A request for another path than those of calls was answered so."""
+        self._passed[f"{status // 100}xx"] += 1
 
     def engine(self, engine: int, what: str, reason: str, now: float) -> None:  # noqa: ARG002
         """A turn in an engine's life."""
@@ -238,6 +237,9 @@ class Metrics:
 
     def _of_calls(self) -> Iterable[Metric]:
         yield counter("calls", "Calls that left.", ("endpoint", "outcome"), self._calls)
+        yield counter(
+            "passed", "Requests passed through without a policy, by status.", ("status",), self._passed
+        )
         yield counter(
             "charged_calls", "Calls charged, by where their service is from.", ("source",), self._charged
         )

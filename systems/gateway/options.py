@@ -75,6 +75,8 @@ class GatewayOptions:
         for name in ("max_body", "max_hold_s", "heartbeat_s", "lease_s", "poll_s", "poll_limit_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be more than 0, got {getattr(self, name)!r}")
+        if not self.late_s >= 0:
+            raise ValueError(f"late_s must be 0 or more, got {self.late_s!r}")
         if not 0 <= self.port <= 65_535:
             raise ValueError(f"port must be 0 to 65535, got {self.port}")
 

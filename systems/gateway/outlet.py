@@ -134,7 +134,7 @@ class RawOutlet(Outlet):
         super().__init__(anthropic, chunked=True)
         self._transport = transport
         self._out = transport
-        self._keeps = keeps
+        self.keeps = keeps
 
     async def _head(self, status: int, headers: Headers) -> None:
         self._out.write(self._top(status, headers) + b"Transfer-Encoding: chunked\r\n\r\n")
@@ -153,7 +153,7 @@ class RawOutlet(Outlet):
     def _top(self, status: int, headers: Headers) -> bytes:
         lines = [f"HTTP/1.1 {status} {_PHRASES.get(status, '')}"]
         lines += [f"{name}: {value}" for name, value in headers]
-        if not self._keeps:
+        if not self.keeps:
             lines.append("Connection: close")
         if not any(name.lower() == "date" for name, _ in headers):
             lines.append(f"Date: {_date(int(time.time()))}")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import heapq
-import hmac
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, get_args
 
 import orjson
@@ -13,6 +12,7 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from systems.gateway.errors import JSON, Refused
+from systems.gateway.headers import allowed
 from systems.gateway.metrics import Metrics
 from systems.gateway.observe import Observer
 from systems.gateway.options import GatewayOptions
@@ -116,14 +116,6 @@ def guarded(handler: Handler, keys: Sequence[str]) -> Handler:
             return error.response()
 
     return answer
-
-
-def allowed(headers: Mapping[str, str], keys: Iterable[str]) -> bool:
-    """Whether a request names one of the keys, as Bearer or as x-api-key; all are compared."""
-    kind, _, token = headers.get("Authorization", "").partition(" ")
-    given = (token.strip() if kind.lower() == "bearer" else "") or headers.get("x-api-key", "")
-    sent = given.encode("utf-8", "surrogateescape")
-    return sum(hmac.compare_digest(sent, key.encode()) for key in keys) > 0
 
 
 def limit_of(text: str | None) -> int:

@@ -26,9 +26,10 @@ _HIDDEN = "***"
 class GatewayProcess:
     """``begin`` and ``ready``, or ``with``, bring it up; ``stop`` takes it down.
 
-    ``folder`` gets gateway.log and options.json, which has the keys and only its user may read. ``pid``:
-    of the process, 0 if it does not run. It dies with the *thread* that started it (Linux's parent-death
-    signal). Raises EngineUnavailable if the port is taken, or it ends or does not answer.
+    ``folder`` gets gateway.log and, until it answers, options.json, which has the keys and only its user
+    may read. ``pid``: of the process, 0 if it does not run. It dies with the *thread* that started it
+    (Linux's parent-death signal). Raises EngineUnavailable if the port is taken, or it ends or does not
+    answer.
     """
 
     def __init__(self, options: GatewayOptions, folder: Path) -> None:
@@ -40,6 +41,7 @@ class GatewayProcess:
         self.calls: Path | None = None
         self.steps: Path | None = None
         self.control: str | None = None
+        self._told = folder / "options.json"
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -60,12 +62,12 @@ class GatewayProcess:
     def begin(self) -> None:
         """Start it; its URL is known at once. Raises EngineUnavailable."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / "options.json"
-        self._write_options(path)
         try:
             listening = bound(self.options.host, self.options.port)
         except OSError as error:
             raise EngineUnavailable(f"gateway: {error}") from None
+        path = self._told
+        self._write_options(path)
         with listening, self.output.open("wb") as output:
             fd = listening.fileno()
             words = [str(path.resolve()), "--fd", str(fd), "--parent", str(os.getpid())]
@@ -85,6 +87,7 @@ class GatewayProcess:
                 if time.monotonic() > deadline:
                     raise EngineUnavailable(f"gateway: no answer within {limit_s:g} s; {self.words()}")
                 time.sleep(0.02)
+            self._told.unlink(missing_ok=True)  # it was read: no key stays behind
         except BaseException:  # Ctrl-C, too
             self.stop()
             raise
@@ -117,8 +120,11 @@ class GatewayProcess:
     def stop(self) -> None:
         """Ask it to end, which it does within some seconds, then make it; idempotent."""
         process, self._process = self._process, None
-        if process is not None:
-            end_group(process.pid, process)
+        try:
+            if process is not None:
+                end_group(process.pid, process)
+        finally:
+            self._told.unlink(missing_ok=True)
 
     def _write_options(self, path: Path) -> None:
         path.unlink(missing_ok=True)

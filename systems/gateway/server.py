@@ -35,6 +35,7 @@ class Server:
         self.url = ""
         self._listening = listening
         self._runner: web.AppRunner | None = None
+        self._front: Front | None = None
         self._listener: Listener | None = None
         self._server: asyncio.Server | None = None
 
@@ -49,7 +50,7 @@ class Server:
         """Listen, and begin to watch the engines."""
         options = self.gateway.options
         listening = self._listening or bound(options.host, options.port)
-        front = Front(self.gateway)
+        front = self._front = Front(self.gateway)
         app = web.Application(client_max_size=options.max_body)
         app.add_routes([*front.routes(), *pages.routes(self.gateway), *nothing()])
         self._runner = web.AppRunner(
@@ -60,7 +61,7 @@ class Server:
         await self.gateway.start()
         other = self._runner.server
         assert other is not None  # it is set up
-        self._listener = Listener(front.call, other, options.max_body)
+        self._listener = Listener(front, other, options.max_body)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._listener, sock=listening, backlog=BACKLOG)
         self.url = url_of(listening)
@@ -70,8 +71,7 @@ class Server:
         runner, self._runner = self._runner, None
         if runner is None:
             return
-        if self._server is not None:
-            self._server.close()
+        self._drain()
         until = self.gateway.now() + drain_s
         while self.gateway.in_flight and self.gateway.now() < until:
             await asyncio.sleep(0.02)
@@ -79,6 +79,15 @@ class Server:
         if self._listener is not None:
             await self._listener.close()
         await runner.cleanup()
+
+    def _drain(self) -> None:
+        """From now on a call gets 503, on connections that are open, too; they end with it, or now if idle."""
+        if self._server is not None:
+            self._server.close()
+        if self._front is not None:
+            self._front.draining = True
+        if self._listener is not None:
+            self._listener.drain()
 
 
 def run(options: GatewayOptions, told: Callable[[str], None], listening: socket.socket | None = None) -> None:

@@ -103,8 +103,8 @@ class Workers:
         """Its /health was good."""
         worker.silent_since = None
         worker.answered = True
-        worker.slow = False
-        if worker.alive:
+        slow, worker.slow = worker.slow, False
+        if worker.alive and not slow:
             return
         self._turn(worker, True, "it answers")
         for waiter in self._waiting:
@@ -127,9 +127,11 @@ class Workers:
         if worker.alive and now - worker.silent_since >= DEAD_S:
             self._turn(worker, False, f"no answer for {DEAD_S:g} s")
         elif worker.alive and not worker.slow:
-            worker.slow = True
+            worker.slow, worker.why, worker.since = True, reason, now
             self._told(worker, "slow", reason)
 
     def _turn(self, worker: Worker, alive: bool, why: str) -> None:
         worker.alive, worker.why, worker.since = alive, why, self._now()
+        if not alive:
+            worker.slow = False
         self._told(worker, "up" if alive else "down", why)

@@ -70,10 +70,12 @@ def test_health_is_200_only_while_an_engine_lives():
     gateway.workers.up(one)
     gateway.time = 130.0
     gateway.workers.silent(one, "no answer in 1 s")
+    gateway.time = 140.0
     ((status, body),) = asked(gateway, "/health")
     assert (status, body["status"]) == (200, "degraded")
     assert [engine["state"] for engine in body["engines"]] == ["slow", "down"]
-    assert body["engines"][0]["since_s"] == 30.0
+    assert body["engines"][0]["since_s"] == 10.0
+    assert body["engines"][0]["why"] == "no answer in 1 s"
     gateway.workers.up(one)
     gateway.workers.up(two)
     assert asked(gateway, "/health")[0][1]["status"] == "ok"

@@ -2,6 +2,7 @@
 
 import json
 
+import orjson
 import pytest
 
 from systems.gateway.bodies import ENDPOINTS, Lengths, caller_fields, outgoing, parse, segments
@@ -9,11 +10,13 @@ from systems.gateway.call_log import CallLog, names_of
 from systems.gateway.errors import Refused, error_event
 from systems.gateway.headers import forwarded, returned
 from systems.gateway.identity import Caller, caller_of
-from systems.gateway.intake import UsageHider
+from systems.gateway.intake import Intake, UsageHider
 from systems.gateway.load import load_of
 from systems.gateway.options import GatewayOptions, Target
 from systems.gateway.turns import Turns
 from systems.gateway.usage import Counted, counted_in, told_by_reply, told_by_rows
+from systems.gateway.workers import Workers
+from tests.unit.systems.gateway.passages import passage
 from vocabulary import Snapshot, Usage
 
 CHAT, COMPLETIONS, RESPONSES, MESSAGES = ENDPOINTS
@@ -38,8 +41,9 @@ def test_whose_call_it_is(body, headers, expected):
 
 def test_the_clients_own_words_of_a_retry():
     caller = caller_of({}, {"x-request-id": "r", "idempotency-key": "k", "x-stainless-retry-count": "2"})
-    assert (caller.key, caller.retried) == ("k", True)
-    assert caller_of({}, {"x-request-id": "r", "x-stainless-retry-count": "0"})[2:] == ("r", False)
+    assert (caller.key, caller.request_id, caller.retried) == ("k", "r", True)
+    assert caller_of({}, {"x-request-id": "r", "x-stainless-retry-count": "0"})[2:5] == ("", False, "r")
+    assert len({caller_of({}, {"authorization": name}).who for name in ("a", "b", "a")}) == 2
 
 
 FIELDS = caller_fields("p", "t", Snapshot(1.0, 2.0, 3.0))
@@ -56,9 +60,43 @@ def test_the_clients_extras_stay_and_what_is_no_object_is_left_to_the_engine():
     sent = outgoing(
         parse(COMPLETIONS, b'{"vllm_xargs": {"tool": "x", "service": 9}}'), FIELDS, "id", wants_usage=True
     )
-    assert json.loads(sent)["vllm_xargs"] == FIELDS | {"tool": "x", "service": 9}
+    assert json.loads(sent)["vllm_xargs"] == FIELDS | {"tool": "x"}
     raw = b'{"vllm_xargs": "text"}'
     assert outgoing(parse(COMPLETIONS, raw), FIELDS, "id", wants_usage=True) == raw
+
+
+def test_nobody_writes_numbers_of_the_process_table_but_the_gateway():
+    raw = b'{"vllm_xargs": {"tool": "x", "service": 0, "wait": 1e9, "exec_s": 0, "thread_id": "t"}}'
+    assert json.loads(outgoing(parse(COMPLETIONS, raw), {}, "id", wants_usage=True)) == {
+        "vllm_xargs": {"tool": "x"}
+    }
+
+
+def test_a_body_that_cannot_be_written_again_is_refused():
+    raw = b'{"vllm_xargs": {}, "prompt": ' + b"[" * 300 + b"]" * 300 + b"}"
+    with pytest.raises(Refused, match="cannot be written"):
+        outgoing(parse(COMPLETIONS, raw), FIELDS, "id", wants_usage=True)
+
+
+@pytest.mark.parametrize("prompt", [b"[1, [2]]", b"[1, {}]", b"[" * 300 + b"]" * 300, b"7", b"null"])
+def test_what_is_no_prompt_has_segments_all_the_same(prompt):
+    assert segments(parse(COMPLETIONS, b'{"prompt": ' + prompt + b"}"))
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body", "parts"),
+    [
+        (COMPLETIONS, {"prompt": "x"}, 1),
+        (COMPLETIONS, {"prompt": [1, 2, 3]}, 1),
+        (COMPLETIONS, {"prompt": ["x", "y"], "n": 3}, 6),
+        (COMPLETIONS, {"prompt": [[1], [2]]}, 2),
+        (CHAT, {"messages": [{}, {}], "n": 2}, 2),
+        (CHAT, {"messages": [{}, {}], "n": None}, 1),
+        (RESPONSES, {"input": [{}, {}], "n": 2}, 1),
+    ],
+)
+def test_how_many_requests_an_engine_makes_of_one(endpoint, body, parts):
+    assert parse(endpoint, json.dumps(body).encode()).parts == parts
 
 
 def test_usage_is_asked_of_streams_only_where_it_can_be():
@@ -201,8 +239,8 @@ def test_a_log_that_is_not_there_yet_is_looked_for_again(tmp_path):
     log.close()
 
 
-def caller(name="p", thread="t", key="", retried=False):
-    return Caller(name, thread, key, retried)
+def caller(name="p", thread="t", key="", retried=False, request_id="", who=0):
+    return Caller(name, thread, key, retried, request_id, who)
 
 
 def test_turns_are_told_from_retries():
@@ -241,6 +279,41 @@ def test_keys_name_turns_while_they_are_open_or_have_failed():
     assert len(turns) == 1  # of "k", which is open
 
 
+def test_a_request_id_names_a_turn_only_with_the_same_body():
+    turns = Turns()
+    one, _ = turns.take(caller(request_id="r"), 1)
+    assert turns.take(caller(request_id="r"), 2)[1] is None
+    assert turns.take(caller(request_id="r"), 1)[1] is one
+    assert turns.take(caller(request_id="r", thread="other"), 1)[1] is None
+
+
+def test_calls_of_nobody_are_the_same_only_with_key_body_and_credentials():
+    turns = Turns()
+    turns.take(caller(name="", request_id="r"), 1)
+    assert turns.take(caller(name="", request_id="r"), 1)[1] is None
+    one, _ = turns.take(caller(name="", key="k"), 1)
+    assert turns.take(caller(name="", key="k"), 2)[1] is None
+    assert turns.take(caller(name="", key="k", who=7), 1)[1] is None
+    assert turns.take(caller(name="", key="k"), 1)[1] is one
+
+
+def test_an_older_turn_that_comes_again_turns_no_index_back():
+    turns = Turns()
+    turns.over(turns.take(caller(key="a"), 1)[0], failed=True)
+    last, _ = turns.take(caller(), 2)
+    assert turns.take(caller(key="a"), 1)[0].index == 0
+    assert turns.take(caller(), 3)[0].index == 2
+    assert last.index == 1
+
+
+def test_the_last_turn_stays_that_when_an_older_one_comes_again():
+    turns = Turns()
+    turns.over(turns.take(caller(key="a"), 1)[0], failed=True)
+    last, _ = turns.take(caller(), 2)
+    turns.take(caller(key="a"), 1)
+    assert turns.take(caller(retried=True), 2)[1] is last
+
+
 VLLM = b"""# HELP vllm:num_requests_running x
 vllm:num_requests_running{engine="0",model_name="m"} 3.0
 vllm:num_requests_running{engine="1",model_name="m"} 2.0
@@ -257,6 +330,12 @@ def test_the_load_of_vllm_and_of_sglang():
     sglang = b'sglang:num_running_reqs{a="b"} 1.0\nsglang:num_queue_reqs 2\nsglang:token_usage 0.5\n'
     assert load_of(sglang) == (1, 2, 0.5, 0)
     assert load_of(b"vllm:num_requests_running nan") is None
+    assert load_of(b"vllm:num_requests_running 1e999") is None
+    page = b"vllm:num_requests_running 1\nvllm:num_requests_waiting 1e300\nvllm:kv_cache_usage_perc 1e999\n"
+    page += b'vllm:cache_config_info{block_size="16",num_gpu_blocks="' + b"9" * 5000 + b'"} 1\n'
+    found = load_of(page)
+    assert found == (1, 10**12, 0.0, 0)
+    assert orjson.dumps(list(found)) == b"[1,1000000000000,0.0,0]"
     assert load_of(b"<html>") is None
 
 
@@ -273,6 +352,48 @@ def test_hop_by_hop_headers_stay_and_bytes_that_are_no_ascii_go_on():
         ("Date", "now"),
         ("X-B", "1"),
     ]
+
+
+def test_headers_that_connection_names_stay_on_their_hop():
+    given = [("Connection", "keep-alive, X-Hop"), ("x-hop", "1"), ("X-Far", "2")]
+    assert forwarded(given) == returned(given) == [("X-Far", "2")]
+
+
+@pytest.mark.parametrize(
+    ("stream", "failed"),
+    [
+        ('data: {"choices":[]}\n\ndata: {"error": {"message": "x"}}\n\n', True),
+        ('data:{ "error": {"message": "x"}}\n\n', True),
+        ('event: error\ndata: {"type": "error", "error": {"type": "overloaded_error"}}\n\n', True),
+        ("event: error\r\ndata: {}\r\n\r\n", True),
+        ('event: response.failed\ndata: {"type":"response.failed"}\n\n', True),
+        ('data: {"error": null, "choices": []}\n\n', False),
+        ('data: {"choices":[{"text":"\\ndata: {\\"error\\": 1}\\nevent: error"}]}\n\n', False),
+        ("data: [DONE]\n\n", False),
+    ],
+)
+def test_streams_that_end_with_an_error(stream, failed):
+    intake = Intake(passage(), 0.0, False, lambda: None)
+    intake._tail.append(stream.encode())
+    assert intake.failed() == failed
+
+
+def test_an_engine_that_was_slow_is_said_to_be_up_again():
+    told, now = [], [0.0]
+    workers = Workers(
+        (Target("http://h:1"),), lambda: now[0], lambda worker, what, why: told.append((what, worker.since))
+    )
+    (worker,) = workers
+    workers.up(worker)
+    now[0] = 1.0
+    workers.silent(worker, "late")
+    workers.silent(worker, "late")
+    assert (worker.why, worker.slow) == ("late", True)
+    now[0] = 2.0
+    workers.up(worker)
+    workers.up(worker)
+    assert told == [("up", 0.0), ("slow", 1.0), ("up", 2.0)]
+    assert (worker.why, worker.slow) == ("it answers", False)
 
 
 @pytest.mark.parametrize("end", ["\n\n", "\r\n\r\n"])
@@ -318,5 +439,7 @@ def test_options_survive_their_file_and_refuse_what_cannot_be():
         GatewayOptions.parse('{"targets": [{"url": "http://h:1"}], "prot": 1}')
     with pytest.raises(ValueError, match="needs an engine"):
         GatewayOptions(())
+    with pytest.raises(ValueError, match="late_s must be 0 or more"):
+        GatewayOptions((Target("http://h:1"),), late_s=-1.0)
     with pytest.raises(ValueError, match="named twice"):
         GatewayOptions((Target("http://h:1"), Target("http://h:1/")))

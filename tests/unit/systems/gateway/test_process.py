@@ -40,7 +40,13 @@ def gone(pid):
 def test_it_answers_hides_its_keys_and_leaves_nothing(tmp_path):
     log = tmp_path / "events.jsonl"
     options = GatewayOptions((NOBODY,), api_keys=("client-secret",), log=str(log))
-    with GatewayProcess(options, tmp_path / "gateway") as gateway:
+    told = tmp_path / "gateway" / "options.json"
+    gateway = GatewayProcess(options, tmp_path / "gateway")
+    try:
+        gateway.begin()
+        assert stat.S_IMODE(told.stat().st_mode) == 0o600
+        gateway.ready()
+        assert not told.exists()
         request = urllib.request.Request(f"{gateway.url}/programs", headers={"x-api-key": "client-secret"})
         with urllib.request.urlopen(request, timeout=5) as answer:
             assert json.load(answer)["total"] == 0
@@ -51,10 +57,10 @@ def test_it_answers_hides_its_keys_and_leaves_nothing(tmp_path):
         )
         assert b"secret" not in command
         assert "secret" not in json.dumps(gateway.facts())
-        mode = (tmp_path / "gateway" / "options.json").stat().st_mode
-        assert stat.S_IMODE(mode) == 0o600
         pid, port = gateway.pid, int(gateway.url.rpartition(":")[2])
         assert pid in gateway.processes()
+    finally:
+        gateway.stop()
     assert gone(pid)
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0
@@ -93,3 +99,4 @@ def test_a_port_that_is_taken_and_a_system_that_is_none_are_said(tmp_path):
     ):
         gateway.ready()
     assert gateway.pid == 0
+    assert not (tmp_path / "options.json").exists()
