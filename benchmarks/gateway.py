@@ -3,11 +3,13 @@
     python benchmarks/gateway.py [--repeat 3] [--json FILE] [--beside COMMAND...]
 
 A fake engine (a process of its own) streams replies to 30 kB chat calls; 128 clients in a closed loop ask
-it directly, through our gateway, and through the router of ``--beside`` (vllm-router, say; it must come
-last), in turn within each repeat. CPU is of the router's process group, from /proc/PID/stat. The cost
-per chunk is the slope between replies of 1 and of 64 chunks, the cost per call what is left; replies of
-32 chunks are measured, too, and must lie on that line. All share one machine: quiet it first.
-The first token comes after 0.1 s and the others 10 ms apart, so nobody is saturated. About 2.5 minutes.
+it directly, through our gateway in three ways (DOORS), and through the router of ``--beside`` (vllm-router,
+say; it must come last), in turn within each repeat. CPU is of the router's process group, from
+/proc/PID/stat. The cost per chunk is the slope between replies of 1 and of 64 chunks, the cost per call what
+is left; replies of 32 chunks are measured, too, and must lie on that line. All share one machine: quiet it
+first.
+The first token comes after 0.1 s and the others 10 ms apart, so nobody is saturated. About 4 minutes.
+Exit code 1 if a bar is missed or any reply was not whole (``misses``), else 0.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ import argparse
 import asyncio
 import contextlib
 import json
+import re
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,14 +49,25 @@ WARM_S, WINDOW_S = 0.5, 2.5
 TABLE = 10_000
 MANY = 2_000
 BARS = {"call_us": 400.0, "chunk_us": 35.0, "added_p50_ms": 1.0}
+"""Of the issue; each of our doors has to meet them, at the median of the repeats."""
+OFF_LINE = 0.15
+"""So far may 32 chunks lie off the line of 1 and 64 (median), or call and chunk are no figures. Chosen after
+runs on a busy machine had shown -13 % to +53 % (benchmarks/README.md)."""
+DOORS = {
+    "gateway": "the client asks for usage, so the stream goes on as it is",
+    "gateway, usage hidden": "the client does not ask: the gateway does, and takes the event out again",
+    "gateway, call log": "the client does not ask: the gateway reads the scheduler's call log",
+}
+"""Ours, and how the calls through it are charged."""
 
 
 class Door(NamedTuple):
-    """Where calls go, and the process group whose CPU counts (0: none)."""
+    """Where calls go, and the process group whose CPU counts (0: none); whether calls ask for their usage."""
 
     name: str
     port: int
     pid: int
+    asks_usage: bool = True
 
 
 @dataclass(frozen=True)
@@ -78,7 +92,8 @@ class Segment:
 
 async def measure(door: Door, chunks: int, prefix: str, streams: int = STREAMS) -> Segment:
     """Warm up, then watch a closed loop of ``streams`` for WINDOW_S."""
-    load, speed = Load(door.port, streams, chunks, SIZE, prefix), ns_per_turn()
+    load = Load(door.port, streams, chunks, SIZE, prefix, asks_usage=door.asks_usage)
+    speed = ns_per_turn()
     await load.start(FIRST_S + GAP_S * (chunks - 1))
     await asyncio.sleep(WARM_S)
     load.take()
@@ -142,6 +157,13 @@ def figures(segments: Sequence[Segment], door: str, repeat: int) -> list[dict[st
             "added_p99_ms": middle.first_p99_ms - direct.first_p99_ms,
         })  # fmt: skip
     return found
+
+
+def charges(door: Door) -> dict[str, int]:
+    """How many calls a gateway charged by its call log, and how many by ``usage``."""
+    page = processes.fetch(f"http://127.0.0.1:{door.port}/metrics").decode()
+    found = re.findall(r'^gateway_charged_calls_total\{source="(\w+)"\} (\S+)$', page, re.MULTILINE)
+    return {source: int(float(number)) for source, number in found}
 
 
 def _width(segments: Sequence[Segment], repeat: int) -> int:
@@ -222,7 +244,8 @@ async def _both(main: Any, aside: Any) -> Any:
 @contextlib.contextmanager
 def gateway(name: str, engine: FakeEngine, folder: Path) -> Iterator[Door]:
     """Our gateway in a process of its own, event log and metrics on, as users run it."""
-    options = GatewayOptions((Target(engine.url),), system="autellix", log=str(folder / f"{name}.jsonl"))
+    target = Target(engine.url, calls=str(engine.calls) if engine.calls else None)
+    options = GatewayOptions((target,), system="autellix", log=str(folder / f"{name}.jsonl"))
     process = GatewayProcess(options, folder / name)
     process.begin()
     try:
@@ -232,30 +255,72 @@ def gateway(name: str, engine: FakeEngine, folder: Path) -> Iterator[Door]:
         process.stop()
 
 
-def main() -> None:
-    """Measure and print."""
+@contextlib.contextmanager
+def doors_of(engine: FakeEngine, folder: Path, beside: Sequence[str]) -> Iterator[list[Door]]:
+    """The engine itself, our gateway in the ways of DOORS, and another router where one was named."""
+    plain, hidden, logged = DOORS
+    with contextlib.ExitStack() as stack:
+        log = stack.enter_context(FakeEngine(first_s=FIRST_S, gap_s=GAP_S, calls=folder / "calls.jsonl"))
+        ours = stack.enter_context(gateway(plain, engine, folder))
+        third = stack.enter_context(gateway(logged, log, folder))
+        doors = [
+            Door("direct", engine.port, 0), ours, ours._replace(name=hidden, asks_usage=False),
+            third._replace(asks_usage=False),
+        ]  # fmt: skip
+        if beside:
+            other = stack.enter_context(Beside(beside, engine.url, folder / "beside.log"))
+            doors.append(Door(other.name, other.port, other.pid))
+        yield doors
+
+
+def main() -> int:
+    """Measure and print; the exit code."""
     given = arguments()
     processes.raise_descriptors()
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         engine = stack.enter_context(FakeEngine(first_s=FIRST_S, gap_s=GAP_S))
-        ours = stack.enter_context(gateway("gateway", engine, folder))
-        doors = [Door("direct", engine.port, 0), ours]
-        if given.beside:
-            other = stack.enter_context(Beside(given.beside, engine.url, folder / "beside.log"))
-            doors.append(Door(other.name, other.port, other.pid))
+        doors = stack.enter_context(doors_of(engine, folder, given.beside))
         segments = cost(given.repeat, doors)
+        charged = {name: charges(door) for name, door in zip(DOORS, doors[1:], strict=False)}
         with gateway("full", engine, folder) as full:
-            rows = table(ours, full, given.repeat)
-        streams = many(engine, ours)
+            rows = table(doors[1], full, given.repeat)
+        streams = many(engine, doors[1])
     found = {
-        "bars": BARS, "streams": STREAMS, "body_bytes": SIZE, "repeat": given.repeat,
+        "doors": DOORS, "bars": BARS, "streams": STREAMS, "body_bytes": SIZE, "repeat": given.repeat,
         "figures": {door.name: figures(segments, door.name, given.repeat) for door in doors[1:]},
-        "table": rows, "many": streams, "segments": [asdict(one) for one in segments],
+        "charged": charged, "table": rows, "many": streams, "segments": [asdict(one) for one in segments],
     }  # fmt: skip
+    found["missed"] = misses(found)
     show(found)
     if given.json:
         given.json.write_text(json.dumps(found, indent=1) + "\n")
+    return 1 if found["missed"] else 0
+
+
+def misses(found: Mapping[str, Any]) -> list[str]:
+    """What does not hold: a bar at one of our doors, the line, a reply that was not whole, a full table,
+    so many streams at once. Not a number (nothing was measured) is missed, too."""
+    wrong: list[str] = []
+    for door in DOORS:
+        runs = found["figures"][door]
+        for name, bar in (*BARS.items(), ("off_line", OFF_LINE)):
+            value = statistics.median(one[name] for one in runs)
+            if not (abs(value) if name == "off_line" else value) <= bar:
+                wrong.append(f"{door}: {name} {value:.3g}, at most {bar:g}")
+    sources = [*found["charged"].values()]
+    if [set(one) for one in sources] != [{"usage"}, {"usage"}, {"log"}]:
+        wrong.append(f"calls were not charged as they should: {found['charged']}")
+    rows, streams = found["table"], found["many"]
+    every = [*found["segments"], *rows["segments"], rows, streams]
+    errors = sum(one["errors"] for one in every)
+    if errors:
+        wrong.append(f"{errors} replies were not whole")
+    if not rows["rows"] >= TABLE:
+        wrong.append(f"{rows['rows']} programs in the table, at least {TABLE}")
+    if not streams["peak"] >= MANY:
+        wrong.append(f"{streams['peak']} streams at once, at least {MANY}")
+    return wrong
 
 
 def show(found: dict[str, Any]) -> None:
@@ -277,20 +342,19 @@ def show(found: dict[str, Any]) -> None:
         cells.append(spread([one["off_line"] for one in runs], "+.1%"))
         cells += [spread([one[name] for one in runs], ".2f") for name in ("added_p50_ms", "added_p99_ms")]
         print(f"| {door} | {' | '.join(cells)} |")
-    ours = found["figures"]["gateway"]
-    for name, bar in BARS.items():
-        value = statistics.median(one[name] for one in ours)
-        print(f"\nbar: {name} <= {bar:g}: {value:.3g}, {'met' if value <= bar else 'MISSED'}", end="")
+    print()
+    for door, how in DOORS.items():
+        print(f"{door}: {how}")
     rows, streams = found["table"], found["many"]
     ratio = spread(rows["cpu_ratio"], ".2f")
     print(
-        f"\n\n{rows['rows']} programs in the table: {rows['memory_mb']:.1f} MB more, {rows['errors']} errors,"
+        f"\n{rows['rows']} programs in the table: {rows['memory_mb']:.1f} MB more, {rows['errors']} errors,"
     )
     print(f"CPU per call {ratio} times that with an empty table")
     print(f"{streams['peak']} of {streams['streams']} streams at once: {streams['calls']} calls whole,")
     print(f"{streams['errors']} errors, {streams['descriptors']} descriptors, {streams['memory_mb']:.0f} MB")
-    wrong = sum(one["errors"] for one in found["segments"])
-    print(f"errors in all segments: {wrong}")
+    print(f"bars: {BARS}, 32 chunks within {OFF_LINE:.0%} of the line, no reply cut short")
+    print("\n".join(f"MISSED: {one}" for one in found["missed"]) or "all met")
 
 
 def spread(values: Sequence[float], form: str) -> str:
@@ -313,4 +377,4 @@ def arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -4,9 +4,11 @@
 
 Agents call through a gateway of two workers while, from a seed, workers are killed in the middle of
 streams and restarted, their /metrics hangs, they stop answering, and clients hang up, come back or forget
-their programs. In the middle and at the end everything is frozen (fake engines then send nothing) and
-compared: programs marked reasoning, in the gateway's table and in its metrics, against the requests that
-are in flight *at the engines*. Then all programs end, and last the gateway gets SIGTERM with streams open.
+their programs; every other agent keeps its connections from call to call. In the middle and at the end
+everything is frozen (fake engines then send nothing) and compared: programs marked reasoning, in the
+gateway's table and in its metrics, against the requests that are in flight *at the engines*. Then all
+programs end, and last the gateway gets SIGTERM with streams open; calls that come then, on connections that
+were kept and on a new one, must not get through.
 Exit code 0 if every check holds, 1 if one does not. ``--engine vllm``: real vLLM (two servers, CPU).
 """
 
@@ -32,7 +34,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.gateway_parts import processes  # noqa: E402
 from benchmarks.gateway_parts.plan import Books, Fault, Plan, Verdict  # noqa: E402
-from benchmarks.gateway_parts.storm import Ask, Storm, until  # noqa: E402
+from benchmarks.gateway_parts.storm import Ask, Reply, Storm, Wire, ask_for, until  # noqa: E402
 from benchmarks.gateway_parts.victims import FakeVictim, Victim, vllm_victims  # noqa: E402
 from systems.gateway.events_reader import read_events  # noqa: E402
 from systems.gateway.options import GatewayOptions  # noqa: E402
@@ -44,6 +46,8 @@ DRAIN_S = 8.0
 """A gateway that was asked to end has ended by then."""
 ALLOWED = {409, 502, 503, 504}
 """Statuses of a call whose engine died, that found none, or that another attempt took over."""
+TURNED_AWAY = {("cut", 0), ("unreachable", 0), ("refused", 503)}
+"""How calls end that come while the gateway ends: their connection is closed, or they are told."""
 
 
 class Trial:
@@ -184,6 +188,7 @@ class Trial:
         self.verdict.check(
             "no reply was cut short in silence, or its connection broken", not bad, storm.odd[:3] or 0
         )
+        self.verdict.check("connections were kept for further calls", storm.reused > 0, storm.reused)
         refused = set(storm.statuses)
         self.verdict.check("refusals are of lost engines only", refused <= ALLOWED, dict(storm.statuses))
 
@@ -217,7 +222,12 @@ class Trial:
     async def _sigterm(self) -> None:
         """Streams are open when the gateway is asked to end: it does, soon, and no client is misled."""
         say("SIGTERM")
-        storm, before = self.storm, self.storm.endings.copy()
+        storm = self.storm
+        kept: list[Wire] = []
+        for number in range(4):
+            await storm.one(Ask(f"kept-{number}", tokens=2, stream=False), wires := list[Wire]())
+            kept += wires
+        before = storm.endings.copy()
         for victim in self.victims:
             await victim.hold(True)
         asks = [Ask(f"last-{number}", tokens=64) for number in range(8)]
@@ -225,6 +235,7 @@ class Trial:
         await until(lambda: self.books().calls == len(asks), SETTLE_S)
         begin = time.monotonic()
         stopping = asyncio.create_task(asyncio.to_thread(self.gateway.stop))
+        late = await self._too_late(kept)
         if self.plan.linger:
             await stopping
         await asyncio.sleep(0.2)
@@ -233,6 +244,10 @@ class Trial:
         await stopping
         seconds = time.monotonic() - begin
         await asyncio.gather(*tasks)
+        taken = [reply for reply in late if (reply.ending, reply.status) not in TURNED_AWAY]
+        self.verdict.check(
+            "after SIGTERM no call gets in, on kept connections either", bool(kept) and not taken, late
+        )
         self.verdict.check("SIGTERM ends it in time", seconds <= DRAIN_S, f"{seconds:.1f} s")
         ends = storm.endings - before
         good = not ends["silent"] if self.plan.linger else ends["whole"] == len(asks)
@@ -248,6 +263,17 @@ class Trial:
         )
         self._judge_log()
 
+    async def _too_late(self, kept: Sequence[Wire]) -> list[Reply]:
+        """What calls get that come while the gateway ends, on connections that were kept and on a new one."""
+        storm = self.storm
+        await until(lambda: not processes.taken(storm.port), SETTLE_S, 0.02)
+        wires: list[list[Wire] | None] = [*([wire] for wire in kept), None]
+        calls = (
+            ask_for(storm.port, Ask(f"late-{number}", tokens=1, stream=False), storm.model, wire)
+            for number, wire in enumerate(wires)
+        )
+        return await asyncio.gather(*calls)
+
     def _judge_log(self) -> None:
         runs = read_events(self.log)
         run, again = runs[-1], len({call.seq for call in runs[-1].calls})
@@ -255,6 +281,8 @@ class Trial:
             len(runs) == 1 and not run.open and not run.dropped and not run.torn and again == len(run.calls)
         )
         seen = f"{len(run.calls)} calls left, {len(run.open)} did not, {run.dropped} lines dropped"
+        names = sorted(call.name for call in run.calls if call.name.startswith("late-"))
+        self.verdict.check("in the event log no call arrived after SIGTERM", not names, names)
         self.verdict.check("in the event log every call that arrived left once", whole, seen)
 
 

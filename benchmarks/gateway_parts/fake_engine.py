@@ -1,11 +1,12 @@
 """A fake engine for gateways: an OpenAI-like server that streams, in a process of its own.
 
-    python -m benchmarks.gateway_parts.fake_engine --port N [--first S] [--gap S]
+    python -m benchmarks.gateway_parts.fake_engine --port N [--first S] [--gap S] [--calls FILE]
 
 A reply is ``max_tokens`` SSE chunks: the first after ``first_s`` seconds, then one each ``gap_s``, each
 a write of its own, then usage (where asked for) and [DONE]. ``GET /fake`` says what is in flight (the
 truth the fault script compares with); ``POST /fake`` sets ``first_s``, ``gap_s``, ``hold`` (nobody gets
-a chunk) and ``hang_metrics``. Dies with its parent.
+a chunk) and ``hang_metrics``. With ``--calls`` it appends a row per call to FILE before the reply ends, as
+our scheduler class does in vLLM. Dies with its parent.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _TOKENS = re.compile(rb'"max_tokens": *(\d+)')
 _STREAM = re.compile(rb'"stream": *true')
 _USAGE = re.compile(rb'"include_usage": *true')
+_ID = re.compile(rb"\r\nx-request-id: *(\S+)", re.IGNORECASE)
 _PROGRAM = re.compile(rb'"program_id": *"([^"]*)"')
 _CHUNK = (
     b'data: {"id":"cmpl-fake","object":"chat.completion.chunk","created":1700000000,"model":"fake",'
@@ -43,7 +45,8 @@ BLOCKS = 1024
 class State:
     """What the server was told, and who is in flight: connection -> program ("" if it named none)."""
 
-    def __init__(self, first_s: float, gap_s: float) -> None:
+    def __init__(self, first_s: float, gap_s: float, calls: str = "") -> None:
+        self.log = open(calls, "ab", buffering=0) if calls else None  # noqa: SIM115
         self.first_s = first_s
         self.gap_s = gap_s
         self.hold = False
@@ -79,6 +82,8 @@ class Server(asyncio.Protocol):
         self._in = bytearray()
         self._left = self._asked = self._prompt = 0
         self._usage = False
+        self._id = b""
+        self._began = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._out: asyncio.Transport
@@ -95,6 +100,7 @@ class Server(asyncio.Protocol):
             self._timer.cancel()
         if self._state.flying.pop(self, None) is not None:
             self._state.aborted += 1
+            self._log_row()
         with contextlib.suppress(ValueError):
             self._state.waiting.remove(self)
 
@@ -108,6 +114,8 @@ class Server(asyncio.Protocol):
         whole = end + 4 + (int(found[1]) if found else 0)
         if len(self._in) < whole:
             return
+        named = _ID.search(self._in, 0, end) if self._state.log is not None else None
+        self._id = named[1] if named else b""
         line, body = bytes(self._in[: self._in.index(b"\r\n")]), bytes(self._in[end + 4 : whole])
         del self._in[:whole]
         method, path, _ = line.split(b" ", 2)
@@ -149,7 +157,8 @@ class Server(asyncio.Protocol):
         self._prompt = len(body) // 4
         self._usage = bool(_USAGE.search(tail))
         self._state.flying[self] = program[1].decode() if program else ""
-        self._due = self._loop.time() + self._state.first_s
+        self._began = self._loop.time()
+        self._due = self._began + self._state.first_s
         if _STREAM.search(tail):
             self._timer = self._loop.call_at(self._due, self._begin)
         else:
@@ -174,7 +183,21 @@ class Server(asyncio.Protocol):
         self._due += self._state.gap_s
         self._timer = self._loop.call_at(self._due, self.chunk)
 
+    def _log_row(self) -> None:
+        """What our scheduler class writes of a call, as far as a gateway reads it."""
+        if self._state.log is None or not self._id:
+            return
+        now = self._loop.time()
+        row = {
+            "request_id": f"chatcmpl-{self._id.decode()}", "t_arrive": self._began, "t_end": now,
+            "prefill_s": 0.0, "reprefill_s": 0.0, "swap_s": 0.0, "decode_s": now - self._began, "wait_s": 0.0,
+            "served": float(self._asked - self._left), "cached_tokens": 0, "prefill_tokens": self._prompt,
+            "output_tokens": self._asked - self._left,
+        }  # fmt: skip
+        self._state.log.write(orjson.dumps(row) + b"\n")
+
     def _end(self) -> None:
+        self._log_row()
         last = b"data: [DONE]\n\n"
         if self._usage:
             last = b'data: {"id":"cmpl-fake","choices":[],"usage":%s}\n\n' % self._usage_text() + last
@@ -185,6 +208,8 @@ class Server(asyncio.Protocol):
         if self._state.hold:
             self._timer = self._loop.call_later(0.05, self._whole)
             return
+        self._left = 0
+        self._log_row()
         self._done()
         text = b" token" * self._asked
         self._reply(
@@ -204,12 +229,12 @@ class Server(asyncio.Protocol):
         self._state.flying.pop(self, None)
 
 
-async def serve(port: int, first_s: float, gap_s: float) -> None:
+async def serve(port: int, first_s: float, gap_s: float, calls: str = "") -> None:
     """Until SIGTERM."""
     loop, over = asyncio.get_running_loop(), asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, over.set)
-    state = State(first_s, gap_s)
+    state = State(first_s, gap_s, calls)
     server = await loop.create_server(lambda: Server(state, loop), "127.0.0.1", port, backlog=4096)
     print(f"ready {server.sockets[0].getsockname()[1]}", flush=True)
     await over.wait()
@@ -222,6 +247,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--first", type=float, default=0.05)
     parser.add_argument("--gap", type=float, default=0.01)
+    parser.add_argument("--calls", default="")
     parser.add_argument("--parent", type=int, default=0)
     given = parser.parse_args()
     if given.parent:
@@ -229,7 +255,7 @@ def main() -> None:
         if os.getppid() != given.parent:
             sys.exit("the process that started the fake engine is gone")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(given.port, given.first, given.gap))
+        runner.run(serve(given.port, given.first, given.gap, given.calls))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from systems.provision import process as provisioned
+from systems.provision.process import free_port
+
 ROOT = Path(__file__).parents[2]
 START_S = 20.0
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -27,9 +30,11 @@ class NotStarted(RuntimeError):
 
 
 class FakeEngine:
-    """``fake_engine.py`` as a process; keeps its port over restarts. Use as ``with``."""
+    """``fake_engine.py`` as a process; keeps its port over restarts. ``calls``: its call log, if it shall
+    write one. Use as ``with``."""
 
-    def __init__(self, *, first_s: float = 0.05, gap_s: float = 0.01) -> None:
+    def __init__(self, *, first_s: float = 0.05, gap_s: float = 0.01, calls: Path | None = None) -> None:
+        self.calls = calls
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._times = (first_s, gap_s)
@@ -57,9 +62,11 @@ class FakeEngine:
     def begin(self) -> None:
         """Start it, from a thread that lives on: it dies with that one."""
         first_s, gap_s = self._times
+        log = [] if self.calls is None else ["--calls", str(self.calls)]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.gateway_parts.fake_engine", "--port", str(self.port),
-             "--first", str(first_s), "--gap", str(gap_s), "--parent", str(os.getpid())],
+             "--first", str(first_s), "--gap", str(gap_s), "--parent", str(os.getpid()),
+             *log],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd=ROOT, start_new_session=True,
         )  # fmt: skip
 
@@ -168,13 +175,6 @@ def fill(words: Sequence[str], port: int, engine: str, metrics: int) -> list[str
     return filled
 
 
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def taken(port: int) -> bool:
     """Whether somebody listens there."""
     with socket.socket() as probe:
@@ -214,12 +214,7 @@ def wait_for(url: str, process: subprocess.Popen[bytes], limit_s: float) -> None
 
 def group(leader: int) -> Iterator[int]:
     """The living processes of a process group."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                fields = _stat(int(entry.name))
-                if int(fields[2]) == leader and fields[0] != "Z":
-                    yield int(entry.name)
+    return (pid for pid, _ in provisioned.group(leader))
 
 
 def cpu_s(leader: int) -> float:
@@ -227,7 +222,7 @@ def cpu_s(leader: int) -> float:
     total = 0.0
     for pid in group(leader):
         with contextlib.suppress(OSError):
-            fields = _stat(pid)
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             total += (int(fields[11]) + int(fields[12])) / _TICKS
     return total
 
@@ -248,7 +243,3 @@ def raise_descriptors() -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
-
-
-def _stat(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

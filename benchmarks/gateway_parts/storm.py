@@ -35,6 +35,9 @@ class Ask(NamedTuple):
     key: str = ""
 
 
+Wire = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
 class Reply(NamedTuple):
     """How it ended; ``status`` 0 where there was none."""
 
@@ -44,8 +47,8 @@ class Reply(NamedTuple):
     text: str = ""
 
 
-def request_of(ask: Ask, model: str) -> bytes:
-    """The bytes of a call."""
+def request_of(ask: Ask, model: str, *, keeps: bool = False) -> bytes:
+    """The bytes of a call; ``keeps``: another one may follow on its connection."""
     body = {
         "model": model, "prompt": text_of(ask.size, len(ask.program)), "max_tokens": ask.tokens,
         "min_tokens": ask.tokens, "ignore_eos": True, "stream": ask.stream,
@@ -54,33 +57,50 @@ def request_of(ask: Ask, model: str) -> bytes:
         body["vllm_xargs"] = {"program_id": ask.program, "thread_id": ask.thread}
     data = orjson.dumps(body)
     key = f"X-Request-Id: {ask.key}\r\n" if ask.key else ""
+    last = "" if keeps else "Connection: close\r\n"
     return (
         f"POST /v1/completions HTTP/1.1\r\nHost: gateway\r\nContent-Type: application/json\r\n{key}"
-        f"Content-Length: {len(data)}\r\nConnection: close\r\n\r\n"
+        f"Content-Length: {len(data)}\r\n{last}\r\n"
     ).encode() + data
 
 
-async def ask_for(port: int, ask: Ask, model: str = "fake") -> Reply:
-    """Make one call; what went wrong is in the reply. TimeoutError after LIMIT_S."""
+async def ask_for(port: int, ask: Ask, model: str = "fake", kept: list[Wire] | None = None) -> Reply:
+    """Make one call; what went wrong is in the reply. TimeoutError after LIMIT_S.
+
+    ``kept``: connections that an earlier call has left open; one of them is used, and goes back.
+    """
     try:
-        read, write = await asyncio.open_connection("127.0.0.1", port)
+        wire = kept.pop() if kept else await asyncio.open_connection("127.0.0.1", port)
     except OSError as error:
         return Reply("unreachable", text=str(error))
+    reply = Reply("cut")
+    again = False
     try:
         async with asyncio.timeout(LIMIT_S):
-            write.write(request_of(ask, model))
-            if ask.drop_after == 0:
-                await asyncio.sleep(0.02)
-                return Reply("dropped")
-            return await _read(read, ask)
+            reply, again = await _ask_on(wire, ask, model, keeps=kept is not None)
     except (OSError, asyncio.IncompleteReadError) as error:
-        return Reply("cut", text=repr(error))
+        reply = Reply("cut", text=repr(error))
     finally:
-        write.transport.abort()
+        if again and kept is not None:
+            kept.append(wire)
+        else:
+            wire[1].transport.abort()
+    return reply
 
 
-async def _read(read: asyncio.StreamReader, ask: Ask) -> Reply:
+async def _ask_on(wire: Wire, ask: Ask, model: str, *, keeps: bool) -> tuple[Reply, bool]:
+    """The reply, and whether another call may follow on the connection."""
+    read, write = wire
+    write.write(request_of(ask, model, keeps=keeps))
+    if ask.drop_after == 0:
+        await asyncio.sleep(0.02)
+        return Reply("dropped"), False
     head = await read.readuntil(b"\r\n\r\n")
+    reply = await _read(read, ask, head)
+    return reply, keeps and reply.ending != "dropped" and b"\r\nconnection: close" not in head.lower()
+
+
+async def _read(read: asyncio.StreamReader, ask: Ask, head: bytes) -> Reply:
     status = int(head.split(b" ", 2)[1])
     if b"chunked" not in head.lower():
         return _whole(status, await read.readexactly(_length(head)))
@@ -134,8 +154,9 @@ async def say(port: int, what: str, program: str) -> int:
 
 @dataclass
 class Storm:
-    """Agents that go on until ``stop`` is set. ``endings`` counts calls, ``statuses`` those refused;
-    ``odd`` keeps the text of what should not happen; ``open_programs``: nobody ended them."""
+    """Agents that go on until ``stop`` is set; those of odd numbers keep their connections for the next call.
+    ``endings`` counts calls, ``statuses`` those refused; ``reused``: calls on a connection that had one
+    before; ``odd`` keeps the text of what should not happen; ``open_programs``: nobody ended them."""
 
     port: int
     seed: int
@@ -147,10 +168,19 @@ class Storm:
     statuses: Counter[int] = field(default_factory=Counter)
     odd: list[str] = field(default_factory=list)
     open_programs: set[str] = field(default_factory=set)
+    reused: int = 0
 
     async def agent(self, number: int) -> None:
         """Programs one after the other: each a few calls, some forked, some dropped, some never ended."""
         draw = random.Random(f"{self.seed}/{number}")
+        kept: list[Wire] | None = [] if number % 2 else None
+        try:
+            await self._go(draw, number, kept)
+        finally:
+            for _, write in kept or ():
+                write.transport.abort()
+
+    async def _go(self, draw: random.Random, number: int, kept: list[Wire] | None) -> None:
         turn = 0
         while not self.stop:
             program = "" if draw.random() < 0.15 else f"s{self.seed}-a{number}-{turn}"
@@ -158,7 +188,7 @@ class Storm:
             if program:
                 self.open_programs.add(program)
             for index in range(draw.randint(1, 3)):
-                await self._turn(draw, program, index)
+                await self._turn(draw, program, index, kept)
                 await asyncio.sleep(draw.uniform(0.0, 0.02))
             if program and draw.random() < 0.7:
                 await say(self.port, "end", program)
@@ -170,12 +200,14 @@ class Storm:
             await say(self.port, "end", program)
         self.open_programs.clear()
 
-    async def _turn(self, draw: random.Random, program: str, index: int) -> None:
+    async def _turn(
+        self, draw: random.Random, program: str, index: int, kept: list[Wire] | None = None
+    ) -> None:
         asks = [self._ask(draw, program, f"{index}.{branch}") for branch in range(1 + (draw.random() < 0.2))]
-        replies = await asyncio.gather(*(self.one(ask) for ask in asks))
+        replies = await asyncio.gather(*(self.one(ask, kept) for ask in asks))
         for ask, reply in zip(asks, replies, strict=True):
             if reply.ending == "dropped" and draw.random() < 0.5:  # the client comes back with the same turn
-                await self.one(ask._replace(drop_after=None))
+                await self.one(ask._replace(drop_after=None), kept)
 
     def _ask(self, draw: random.Random, program: str, thread: str) -> Ask:
         tokens = draw.randint(1, self.tokens)
@@ -184,11 +216,12 @@ class Storm:
         stream = drop is not None or draw.random() < 0.8
         return Ask(program, thread, tokens, stream, draw.choice((200, 2_000)), drop, key)
 
-    async def one(self, ask: Ask) -> Reply:
-        """One call, counted."""
+    async def one(self, ask: Ask, kept: list[Wire] | None = None) -> Reply:
+        """One call, counted; ``kept``: see ``ask_for``."""
         self.calls += 1
+        self.reused += bool(kept)
         try:
-            reply = await ask_for(self.port, ask, self.model)
+            reply = await ask_for(self.port, ask, self.model, kept)
         except TimeoutError:
             reply = Reply("silent", text=f"no end within {LIMIT_S:g} s")
         self.endings[reply.ending] += 1

@@ -42,11 +42,17 @@ def text_of(size: int, seed: int) -> str:
     return "".join(found)[:size]
 
 
-def request_of(program: str, chunks: int, size: int, *, host: str = "gateway") -> bytes:
-    """A streaming chat call of about ``size`` bytes that names its program in the body and in a header."""
+def request_of(
+    program: str, chunks: int, size: int, *, host: str = "gateway", asks_usage: bool = True
+) -> bytes:
+    """A streaming chat call of about ``size`` bytes that names its program in the body and in a header.
+
+    ``asks_usage``: the client wants an event with the usage (``include_usage``).
+    """
+    asked = {"stream_options": {"include_usage": True}} if asks_usage else {}
     body = orjson.dumps({
         "model": "fake", "messages": [{"role": "user", "content": text_of(size, 1)}],
-        "max_tokens": chunks, "stream": True, "stream_options": {"include_usage": True},
+        "max_tokens": chunks, "stream": True, **asked,
         "temperature": 0, "vllm_xargs": {"program_id": program},
     })  # fmt: skip
     head = (
@@ -123,10 +129,14 @@ class Stream(asyncio.Protocol):
 class Load:
     """``streams`` connections to a port in a closed loop, until ``stop``; ``take`` begins a new tally."""
 
-    def __init__(self, port: int, streams: int, chunks: int, size: int, prefix: str) -> None:
+    def __init__(
+        self, port: int, streams: int, chunks: int, size: int, prefix: str, *, asks_usage: bool = True
+    ) -> None:
         self._port = port
         self._chunks = chunks
-        self._requests = [request_of(f"{prefix}-{i}", chunks, size) for i in range(streams)]
+        self._requests = [
+            request_of(f"{prefix}-{i}", chunks, size, asks_usage=asks_usage) for i in range(streams)
+        ]
         self._tally = Tally()
         self._going = True
         self._streams: list[Stream] = []

@@ -17,6 +17,7 @@ from benchmarks.gateway_parts.processes import FakeEngine
 from systems.engines.vllm_server import ServerOptions, VllmServer
 from systems.gateway.load import load_of
 from systems.gateway.options import Target
+from systems.provision.process import free_port
 from systems.vllm_host.tiny import write
 
 
@@ -106,7 +107,7 @@ class VllmVictim:
 
     def __init__(self, options: ServerOptions, folder: Path) -> None:
         self.model = options.name
-        self._port = processes.free_port()
+        self._port = free_port()
         self._options = options
         self._folder = folder
         self._url = f"http://127.0.0.1:{self._port}"

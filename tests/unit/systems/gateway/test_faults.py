@@ -14,7 +14,7 @@ def test_a_short_storm(tmp_path):
     plan = Plan(seed=3, seconds=2.0, agents=8, every_s=0.7, linger=False)
     verdict = on_fakes(plan, tmp_path)
     assert verdict.ok, "\n".join(verdict.lines())
-    assert len(verdict.checks) == 15
+    assert len(verdict.checks) == 18
 
 
 @pytest.mark.slow
