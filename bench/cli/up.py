@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -116,6 +114,7 @@ def _spec(system: str, knobs: Mapping[str, str]) -> SystemSpec:
 def _up(asked: Asked, spec: SystemSpec, name: str, folder: Path, limit_s: float) -> Record:
     """Start the fleet and write down who is in it. Nothing stays if that fails or is interrupted."""
     from bench.errors import MissingError
+    from bench.signals import terminated_as_interrupted
     from systems.capabilities import MissingCapability
     from systems.provision.build import engines
     from systems.provision.fleet import Fleet
@@ -130,7 +129,7 @@ def _up(asked: Asked, spec: SystemSpec, name: str, folder: Path, limit_s: float)
         states.write(record)
 
     try:
-        with _terminated_as_interrupted():
+        with terminated_as_interrupted():
             found = engines(asked, spec, folder / name, record.id)
             Fleet(found, _say, limit_s=limit_s, begun=remember).start()
             record.ready = True
@@ -167,18 +166,3 @@ def _claimed(states: States, name: str, how: str, about: dict[str, Any]) -> Reco
         return states.claim(name, how, about)
     except FileExistsError:
         raise UsageError(f"somebody else starts a fleet {name} now: take another --name") from None
-
-
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM and SIGHUP clean up as Ctrl-C does."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {one: signal.signal(one, interrupt) for one in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)

@@ -15,6 +15,7 @@ from bench.live.books import FrontLog
 from bench.live.logs import Logs
 from bench.live.options import TINY
 from bench.live.plan import LivePlan
+from bench.live.room import VISIBLE
 from bench.live.served import python_of
 from systems.catalog import build_front
 from systems.engines.vllm_server import ServerOptions, VllmServer
@@ -37,7 +38,8 @@ PLAIN_VOCABULARY = 1000
 class Deployment:
     """Engines that are up, and a front (None: the only engine is called directly). Its own folder keeps logs.
 
-    ``runs`` counts what was driven through it: no two runs have the same name.
+    ``runs`` counts what was driven through it: no two runs have the same name. ``front`` may be replaced by
+    one like it: only that of the system that is driven is up.
     """
 
     def __init__(self, engines: Sequence[LiveEngine], front: LiveEngine | None, plan: LivePlan) -> None:
@@ -110,24 +112,41 @@ def engine_key(plan: LivePlan) -> str:
     return json.dumps(what, sort_keys=True)
 
 
-def make_engines(plan: LivePlan, folder: Path) -> list[LiveEngine]:
-    """The plan's engines, not started; each has a folder of its own in ``folder``."""
+def make_engines(plan: LivePlan, folder: Path, gpus: Sequence[str]) -> list[LiveEngine]:
+    """The plan's engines, not started; each has a folder of its own in ``folder``.
+
+    ``gpus``: ids, with commas, of each engine's; "" on a CPU.
+    """
     if plan.options.attach:
         return [Attached(url, folder=folder / f"engine-{i}") for i, url in enumerate(plan.options.attach)]
     alone = plan.config.replicas == 1
     found: list[LiveEngine] = []
     for i in range(plan.config.replicas):
         options = server_options(plan, folder, i, cores() if alone else (frozenset(), frozenset()))
-        found.append(_engine(plan, options, folder / f"engine-{i}"))
+        found.append(_engine(plan, options, folder / f"engine-{i}", gpus[i]))
     return found
 
 
-def _engine(plan: LivePlan, options: ServerOptions, folder: Path) -> LiveEngine:
+def _engine(plan: LivePlan, options: ServerOptions, folder: Path, gpus: str) -> LiveEngine:
     if plan.options.how == "docker":
-        from systems.provision.docker import ContainerServer
+        from systems.provision.docker import ContainerOptions, ContainerServer
 
-        return ContainerServer(options, folder)
-    return VllmServer(options, folder, python=python_of(plan.options))
+        return ContainerServer(options, folder, ContainerOptions(gpus=gpus))
+    extra = {VISIBLE: gpus} if gpus else {}
+    return VllmServer(options, folder, python=python_of(plan.options), extra=extra)
+
+
+def swept() -> list[str]:
+    """Remove containers of runs that are gone (killed, so that they could not); their names.
+
+    Raises EngineUnavailable if there is no Docker engine.
+    """
+    from systems.provision.docker_engine import connect, leftovers, remove
+
+    found = leftovers(connect())
+    for container in found:
+        remove(container)
+    return [str(container.name) for container in found]
 
 
 def server_options(

@@ -57,19 +57,25 @@ class LivePlan(Planned):
 
     @property
     def badge(self) -> str:
-        """MEASURED, on what, with which limits, behind what."""
-        engine, words = self.engine, self.serving.words
-        name = self.served.front
+        """MEASURED, on what, with which limits (those we set), behind what."""
+        words, name = self.serving.words, self.served.front
         front = "called directly" if name == "none" else f"behind {'our ' if name == 'gateway' else ''}{name}"
+        what = f"MEASURED ({self.served.words}), {self.config.replicas} x {self.config.model}"
+        if self.served.attached:
+            return f"{what}, {front}"
+        engine = self.engine
         return (
-            f"MEASURED ({self.served.words}), {self.config.replicas} x {self.config.model}, "
-            f"{engine.kv_blocks} KV blocks, {engine.max_num_seqs} places and {engine.max_num_batched_tokens} "
-            f"tokens a step each, {front}{f'; {words}' if words else ''}"
+            f"{what}, {engine.kv_blocks} KV blocks, {engine.max_num_seqs} places and "
+            f"{engine.max_num_batched_tokens} tokens a step each, {front}{f'; {words}' if words else ''}"
         )
 
     def traps(self) -> list[str]:
         """What holds for any step times."""
         return self.trap(None)
+
+    def begin_offline(self) -> None:
+        """Compute ``offline`` now: a process of its own would take a core from what is measured."""
+        _ = self.offline
 
     def details(self) -> dict[str, Any]:
         """The manifest's part beside the identity."""

@@ -12,6 +12,7 @@ from bench.config import RunConfig
 from bench.live.cells import Swept, run_live, sweep_live
 from bench.live.options import device
 from bench.live.pool import Pool
+from bench.live.room import Machine
 
 pytestmark = pytest.mark.live
 
@@ -28,7 +29,7 @@ class Kept(Pool):
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory):
     folder = tmp_path_factory.mktemp("live")
-    pool = Kept(folder, print, room=1)
+    pool = Kept(folder, print, machine=Machine(most=1))
     yield pool
     Pool.close(pool)
     assert not list(running(folder))

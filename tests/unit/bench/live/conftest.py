@@ -9,6 +9,7 @@ from bench.drivers.audit import Audit
 from bench.live import beside, predict
 from bench.live import plan as plans
 from bench.live.pool import Pool
+from bench.live.room import Machine
 from bench.live.served import Served
 from tests.unit.bench.live.engines import FakeEngine
 
@@ -24,15 +25,16 @@ class Stage:
         self.said = []
         self.pools = []
         self.options = {"slots": 8, "step_s": 0.0005}
+        self.gpus = []
 
     def pool(self, **changes):
-        pool = Pool(
-            self.folder, self.said.append, **{"engines": self.make, "front": lambda *_: None, **changes}
-        )
+        own = {"engines": self.make, "front": lambda *_: None, "machine": Machine(most=8), "sweep": list}
+        pool = Pool(self.folder, self.said.append, **{**own, **changes})
         self.pools.append(pool)
         return pool
 
-    def make(self, plan, folder):
+    def make(self, plan, folder, gpus):
+        self.gpus.append(list(gpus))
         made = [FakeEngine(folder / f"engine-{i}", **self.options) for i in range(plan.config.replicas)]
         self.engines += made
         return made

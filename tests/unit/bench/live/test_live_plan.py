@@ -1,11 +1,17 @@
 """What a live plan makes of what was asked."""
 
+import http.server
+import json
+import threading
+import time
+
 import pytest
 
 from bench.errors import MissingError, UsageError
 from bench.live import options, served
 from bench.live.options import LiveOptions, with_defaults
 from bench.live.plan import live_plan
+from bench.manifest import hardware
 from bench.run import kept
 from systems.schedulers.levels import DEFAULT_BOUNDS
 from tests.unit.bench.live.conftest import SERVED
@@ -85,9 +91,81 @@ def test_on_a_gpu_kv_must_be_said(config):
     }
 
 
-def test_an_attached_engine_that_is_silent(monkeypatch):
-    with pytest.raises(MissingError, match="does not answer GET /version"):
-        served.attached_version(("http://127.0.0.1:9",))
+class Attaching(http.server.BaseHTTPRequestHandler):
+    """An engine that runs already; ``says``: what it answers, by path."""
+
+    def do_GET(self):
+        found = self.server.says.get(self.path)
+        body = b"" if found is None else json.dumps(found).encode()
+        self.send_response(404 if found is None else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *words):
+        pass
+
+
+@pytest.fixture
+def engine():
+    servers = []
+
+    def make(version, path="/version", model="theirs"):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Attaching)
+        models = {"data": [{"id": model, "created": time.time(), "max_model_len": 777}]}
+        server.says = {"/health": {}, "/v1/models": models, path: {"version": version}}
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_port}"
+
+    yield make
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def attaching(config, *urls, **changes):
+    own = {"live.attach": ",".join(urls), "live.front": "gateway"}
+    return live_plan(config(knobs=own, model="theirs", **changes))
+
+
+def test_of_attached_engines_only_what_they_say_is_known(config, engine):
+    url = engine("9.9")
+    plan = attaching(config, url)
+    assert plan.badge == (
+        f"MEASURED (vLLM 9.9, machine and limits not known (attached: {url})), 1 x theirs, behind our gateway"
+    )
+    live = plan.identity["live"]
+    assert (live["kind"], live["cores"], live["block_size"]) == ("unknown", 0, 0)
+    assert hardware()["cpu"] not in json.dumps(live)
+    (said,) = live["engines"]
+    assert (said["url"], said["models"], said["max_model_len"]) == (url, ["theirs"], 777)
+    assert attaching(config, url).cell == plan.cell
+    assert attaching(config, engine("9.9")).cell != plan.cell
+    assert "engines" not in SERVED.as_json()
+
+
+def test_attached_engines_that_cannot_be_driven(config, engine, monkeypatch):
+    monkeypatch.setattr(served, "ASK_S", 0.0)
+    vllm = engine("9.9")
+    for urls, kind, message in [
+        (("http://127.0.0.1:9",), MissingError, "127.0.0.1:9/health does not answer"),
+        ((engine("0.5", "/server_info"),), MissingError, "is SGLang 0.5, and a live run drives vLLM only"),
+        ((engine("0.5", "/other"),), MissingError, "does not answer GET /version"),
+        ((engine("9.9", model="another"),), MissingError, "serves another, not theirs"),
+        ((vllm, engine("9.8")), MissingError, r"several versions: 9\.8, 9\.9"),
+        (("http://a:1/v2",), UsageError, "no engine's address"),
+    ]:
+        with pytest.raises(kind, match=message) as told:
+            attaching(config, *urls)
+        assert "\n" not in str(told.value)
+
+
+def test_nothing_is_computed_beside_a_measured_run(stage, config, monkeypatch):
+    monkeypatch.setattr("bench.plan.in_background", lambda _: pytest.fail("a process beside the run"))
+    plan = live_plan(config(n=40))
+    plan.begin_offline()
+    assert plan.offline.programs == 40
 
 
 def test_a_python_without_vllm(tmp_path):
