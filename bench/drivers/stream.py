@@ -175,10 +175,6 @@ def sse_events(pieces: Sequence[Piece]) -> Iterator[Piece]:
                 yield stamp, data
 
 
-def _is_plain(piece: bytes) -> bool:
-    return piece.startswith(b"data: ") and piece.endswith(b"\n\n") and b"\r" not in piece
-
-
 def _data(event: bytes) -> bytes:
     """The lines after "data:"."""
     if event.startswith(b"data: ") and b"\n" not in event:

@@ -84,7 +84,8 @@ def drive_locust(
     ``web``: port of Locust's page on the loopback (0: a free one); ``say`` hears where, and what remote
     workers have to run. ``front``, ``front_knobs``: the front (systems/fronts) at ``url``, whose headers
     go with each call. ``watch`` is asked when something fails, and may raise something better; ``over``
-    hears the ``program_id`` of each program that is over, and of all of them if the run fails.
+    hears the ``program_id`` of each program that is over, and if the run fails, when Locust's processes have
+    ended, of all the others.
 
     Raises CallFailed or ProgramError as ``drive_live`` does, MissingError if Locust is not there, InvalidRun
     if its processes make other programs, end or hang.
@@ -152,16 +153,19 @@ class _Run:
                 if len(self.shares) == processes.job.workers:
                     return self._whole()
         except (CallFailed, ProgramError, BenchError):
-            self._failed(len(processes.job.times))
+            self._failed(processes)
             raise
         raise AssertionError("lines end with an error or a whole run")
 
-    def _failed(self, count: int) -> None:
-        """What still runs is cut off with its processes."""
-        for program in range(count):
-            if program not in self.ended:
-                self.over(f"{self.name}.{program}")
-        self.watch()
+    def _failed(self, processes: Processes) -> None:
+        """What died is asked for at once. No program is over while processes still send its calls."""
+        try:
+            self.watch()
+        finally:
+            processes.stop()
+            for program in range(len(processes.job.times)):
+                if program not in self.ended:
+                    self.over(f"{self.name}.{program}")
 
     def _told(self, line: dict[str, Any]) -> None:
         kind = line["t"]
@@ -283,12 +287,21 @@ class Processes:
     def _check(self, ended: bool) -> None:
         """``ended``: the first one has said its last word. Workers leave with 0 when it does."""
         for process in self._all[:1] if ended else self._all[1:]:
-            code = process.wait(GRACE_S) if ended else process.poll()
+            code = self._last(process) if ended else process.poll()
             if code is not None and (ended or code):
                 name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
                 raise InvalidRun(
                     f"a process of the Locust driver ended before the run was over ({name}); {self.words()}"
                 )
+
+    def _last(self, process: subprocess.Popen[bytes]) -> int:
+        """The exit code of one that talks no more. Raises InvalidRun if it stays."""
+        try:
+            return process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            raise InvalidRun(
+                f"a process of the Locust driver says no more and does not end; {self.words()}"
+            ) from None
 
     def words(self) -> str:
         """The last line that the processes wrote to stderr."""

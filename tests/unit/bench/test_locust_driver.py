@@ -228,6 +228,32 @@ def test_a_call_that_fails_names_itself_and_nothing_is_left(server, watched):
     assert [process.poll() is not None for process in watched] == [True]
 
 
+def test_programs_are_over_when_nothing_sends_their_calls_any_more(server):
+    """What died is asked for first."""
+    made, _, times = recipe("chatbot", 2)
+    server.faults |= {"r.0..0": "hang", "r.1..0": "refuse"}
+    told = []
+
+    def watch():
+        told.append(("watch", len(children())))
+        raise MissingError("the server died")
+
+    with pytest.raises(MissingError, match="the server died"):
+        by_locust(server, made, times, watch=watch, over=lambda name: told.append((name, len(children()))))
+    assert told == [("watch", 1), ("r.0", 0), ("r.1", 0)]
+
+
+def test_a_process_that_closes_its_mouth_and_stays(server, watched, monkeypatch, tmp_path):
+    made, _, times = recipe("chatbot", 1)
+    (tmp_path / "mute.py").write_text("import os, time\nos.close(1)\ntime.sleep(60)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(locust_run, "MODULE", "mute")
+    monkeypatch.setattr(locust_run, "GRACE_S", 0.2)
+    with pytest.raises(InvalidRun, match="says no more and does not end; it said nothing"):
+        by_locust(server, made, times)
+    assert [process.poll() is not None for process in watched] == [True]
+
+
 def test_the_page_counts_and_a_process_that_is_killed_ends_the_run(server, watched):
     made, _, times = recipe("chatbot", 2)
     server.faults["r.1..0"] = "hang"
