@@ -31,26 +31,49 @@ NOTES = (
 
 def render(rows: Sequence[Row]) -> RenderableType:
     """A table for each workload and load."""
-    found: dict[str, list[Row]] = {}
+    found: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        found.setdefault(_title(row), []).append(row)
+        found.setdefault((str(row["setting"]), _badge(row)), []).append(row)
     parts: list[RenderableType] = []
-    for title, group in found.items():
-        parts += [
-            Text.from_markup(title),
-            table(group),
-            Text(_clients(group), style="table.caption"),
-            Text(""),
-        ]
+    for group in found.values():
+        notes = [*_fewer(group), _clients(group), *_shared(group)]
+        parts += [Text.from_markup(_title(group)), table(group)]
+        parts += [Text(note, style="table.caption") for note in notes]
+        parts.append(Text(""))
     return Group(*parts, *(Text(note, style="table.caption") for note in NOTES))
 
 
-def _title(row: Row) -> str:
-    seeds = row["seeds"]
-    which = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds from {seeds[0]} on"
-    workload, _, rest = str(row["setting"]).partition(", ")
-    what = f"[bold]{escape(workload)}[/], {escape(rest)}, {which}"
-    return f"{what}\n[magenta]{escape(_badge(row))}[/]"
+def _title(group: Sequence[Row]) -> str:
+    workload, _, rest = str(group[0]["setting"]).partition(", ")
+    what = f"[bold]{escape(workload)}[/], {escape(rest)}, {_seed_words(_seeds(group))}"
+    return f"{what}\n[magenta]{escape(_badge(group[0]))}[/]"
+
+
+def _seeds(group: Sequence[Row]) -> list[int]:
+    """Of all its systems."""
+    return sorted({seed for row in group for seed in row["seeds"]})
+
+
+def _fewer(group: Sequence[Row]) -> list[str]:
+    """Systems that lack a seed that others have."""
+    seeds = _seeds(group)
+    return [
+        f"{row['system']}: only {_seed_words(row['seeds'])}" for row in group if sorted(row["seeds"]) != seeds
+    ]
+
+
+def _seed_words(seeds: Sequence[int]) -> str:
+    """Which they are: seed 7; 6 seeds: 1-4, 6, 8."""
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    spans: list[list[int]] = []
+    for seed in sorted(seeds):
+        if spans and seed == spans[-1][1] + 1:
+            spans[-1][1] = seed
+        else:
+            spans.append([seed, seed])
+    words = [str(first) if first == last else f"{first}-{last}" for first, last in spans]
+    return f"{len(seeds)} seeds: {', '.join(words)}"
 
 
 def _badge(row: Row) -> str:
@@ -89,3 +112,14 @@ def _clients(rows: Sequence[Row]) -> str:
         for verdict, count in row["verdicts"].items():
             total[verdict] = total.get(verdict, 0) + count
     return f"the clients of these cells called themselves: {counts(total)}"
+
+
+def _shared(rows: Sequence[Row]) -> list[str]:
+    """Where predictions are no forecast of programs not seen before."""
+    share = max((row["shared_programs"] for row in rows if row["predicted"]), default=0.0)
+    if not share:
+        return []
+    return [
+        f"recorded programs: up to {share:.0%} of those predicted also ran in the cells that step times were "
+        "fitted on (other seeds draw from the same records)"
+    ]

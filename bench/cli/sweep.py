@@ -170,11 +170,11 @@ def show(
         lost = [{"cell": f.config.words(), "exit": f.exit_code, "message": f.message} for f in failures]
         emit_json({"points": rows, "failures": lost, "repeat": _command(grid), **(live or {})})
         return
-    if live is not None and live["beside"]:
+    if live is not None:
         from bench.cli.live import shown
 
         shown(live["beside"], live["notes"])
-    elif rows:
+    if rows and not (live or {}).get("beside"):
         page(render(rows))
     for line in failed(failures):
         typer.echo(line, err=True)

@@ -12,11 +12,15 @@ from typing import Any
 import numpy as np
 
 from bench.code import code_digest
+from bench.config import RunConfig
+from bench.drivers.effects import ProgramError
+from bench.errors import BenchError, InvalidRun
 from bench.eventlog import read_tables
 from bench.files import write_json
-from bench.live.pilot import Pilot
-from bench.live.plan import SCALED, LivePlan
-from bench.live.predict import ENSEMBLE, Fit, Numbers, numbers_of, predict
+from bench.live.pilot import Pilot, pilot_plan
+from bench.live.plan import SCALED, LivePlan, with_scale
+from bench.live.predict import ENSEMBLE, Fit, Numbers, numbers_of, predict, predictor_code
+from bench.plan import spec_of
 from bench.run import RunResult
 from bench.stats import Estimate, t_interval
 from systems.capabilities import MissingCapability, check
@@ -27,20 +31,29 @@ FILE = "predicted.json"
 
 @dataclass(frozen=True)
 class LiveCell:
-    """A finished cell, its plan, and the pilot of its workload (None: engines without a log of ours)."""
+    """A finished cell, its plan, and the pilot of its workload (None where none was needed)."""
 
     plan: LivePlan
     result: RunResult
     pilot: Pilot | None
 
+    @property
+    def name(self) -> str:
+        """For people."""
+        config = self.plan.config
+        return f"{config.system} on {config.workload}, seed {config.seed} ({self.result.folder.name})"
+
 
 @dataclass(frozen=True)
 class Pair:
-    """One cell: measured, and predicted (None where nothing could be fitted, or simulated)."""
+    """One cell: measured, and predicted (None where nothing could be fitted or simulated: ``note`` says why).
+    ``shared``: see ``Fit``."""
 
     cell: LiveCell
     measured: Numbers
     predicted: Numbers | None
+    note: str = ""
+    shared: float = 0.0
 
 
 def unpredictable(plan: LivePlan) -> str:
@@ -57,35 +70,45 @@ class Predictor:
 
     def __init__(self, cells: Sequence[LiveCell]) -> None:
         self._cells = cells
-        self._fitted: dict[tuple[str, ...], Calibration] = {}
+        self._fitted: dict[str, Calibration] = {}
 
     def pair(self, cell: LiveCell) -> Pair:
-        """Measured and predicted. Raises BenchError."""
+        """Measured and, where that can be, predicted. Raises BenchError if the cell cannot be read."""
         measured = numbers_of(read_tables(cell.result.folder))
-        fit = None if unpredictable(cell.plan) else self.fit(cell)
-        return Pair(cell, measured, None if fit is None else self._predicted(cell, fit))
+        if why := unpredictable(cell.plan):
+            return Pair(cell, measured, None, why)
+        try:
+            fit = self.fit(cell)
+            return Pair(cell, measured, self._predicted(cell, fit), shared=fit.shared)
+        except (BenchError, ProgramError) as error:
+            return Pair(cell, measured, None, f"{cell.name} has no prediction: {error}")
 
-    def fit(self, cell: LiveCell) -> Fit | None:
-        """Cells under fcfs of the same workload, limits and load with other seeds; else the pilot."""
-        others = [other for other in self._cells if _alike(other.plan, cell.plan)]
+    def fit(self, cell: LiveCell) -> Fit:
+        """Cells under fcfs of the same workload, limits and load with other seeds; else the pilot.
+
+        Raises InvalidRun if there is neither, or steps cannot be read.
+        """
+        others = [other for other in self._cells if _tells_of(other.plan, cell.plan)]
         if others:
-            steps = [json.loads((other.result.folder / "steps.json").read_text("utf-8")) for other in others]
-            engines = [engine for one in steps for engine in one["engines"]]
-            lag_s = float(np.median([one["lag_s"] for one in steps]))
-            return Fit(tuple(other.result.folder.name for other in others), engines, lag_s)
+            steps = [_steps(other.result.folder / "steps.json") for other in others]
+            engines = [engine for one, _ in steps for engine in one]
+            lag_s = float(np.median([one for _, one in steps]))
+            names = tuple(other.result.folder.name for other in others)
+            return Fit(names, engines, lag_s, _shared(cell.plan, [other.plan for other in others]))
         if cell.pilot is not None and cell.pilot.steps:
-            return Fit((f"pilot {cell.pilot.name}",), cell.pilot.steps, cell.pilot.lag_s)
-        return None
+            shared = _shared(cell.plan, [pilot_plan(cell.plan.config)])
+            return Fit((f"pilot {cell.pilot.name}",), cell.pilot.steps, cell.pilot.lag_s, shared)
+        raise InvalidRun("no other cell under fcfs was measured to fit step times on")
 
     def _predicted(self, cell: LiveCell, fit: Fit) -> Numbers:
-        path = cell.result.folder / FILE
-        made_of = {"code": code_digest(), "fitted_on": list(fit.sources), "ensemble": ENSEMBLE}
+        path, plan = cell.result.folder / FILE, cell.plan
+        made_of = {"code": code_digest(), "predictor": predictor_code(), "fitted_on": list(fit.sources),
+                   "steps": fit.digest, "ensemble": ENSEMBLE, "shared_programs": fit.shared}  # fmt: skip
         if (found := _read(path, made_of)) is not None:
             return found
-        plan = cell.plan
-        if fit.sources not in self._fitted:
-            self._fitted[fit.sources] = fit.calibration(plan.config.model, plan.served.kind)
-        calibration = self._fitted[fit.sources]
+        if fit.digest not in self._fitted:
+            self._fitted[fit.digest] = fit.calibration(plan.config.model, plan.served.kind)
+        calibration = self._fitted[fit.digest]
         numbers = predict(plan, fit, calibration)
         fitted = {"coefficients": dict(calibration.coefficients), "lag_s": fit.lag_s,
                   "held_out": [str(row) for row in calibration.held_out]}  # fmt: skip
@@ -93,15 +116,41 @@ class Predictor:
         return numbers
 
 
-def _alike(other: LivePlan, plan: LivePlan) -> bool:
-    """Whether the other's steps may tell of these: never a run with the same programs."""
-    same = replace(other.config, system="", scheduler=None, router=None, knobs={}, seed=0) == replace(
-        plan.config, system="", scheduler=None, router=None, knobs={}, seed=0
-    )
+def others_tell(plans: Sequence[LivePlan | None]) -> list[bool]:
+    """Of each plan, whether others of them can be what its step times are fitted on."""
+    there = [plan for plan in plans if plan is not None]
+    return [plan is not None and any(_tells_of(other, plan) for other in there) for plan in plans]
+
+
+def _tells_of(other: LivePlan, plan: LivePlan) -> bool:
+    """Whether the other's steps may tell of these: under fcfs, all else alike, never of the same seed."""
+    if other.config.seed == plan.config.seed or other.spec.scheduler != "fcfs":
+        return False
     return (
-        same and other.config.seed != plan.config.seed and other.spec.scheduler == "fcfs"
-        and other.engine == plan.engine and other.served.digest == plan.served.digest
+        _bare(other) == _bare(plan) and other.engine == plan.engine
+        and other.served.digest == plan.served.digest
     )  # fmt: skip
+
+
+def _bare(plan: LivePlan) -> RunConfig:
+    """The run without its system and seed; limits among the knobs are the engine's."""
+    return replace(plan.config, system="", scheduler=None, router=None, knobs={}, seed=0)
+
+
+def _shared(plan: LivePlan, others: Sequence[LivePlan]) -> float:
+    """Of the plan's programs, the share that others have, too."""
+    theirs = {spec.key for other in others for spec in other.programs.programs}
+    own = [spec.key in theirs for spec in plan.programs.programs]
+    return sum(own) / len(own)
+
+
+def _steps(path: Path) -> tuple[list[Any], float]:
+    """(engines, lag in s) of a cell's steps.json. Raises InvalidRun."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return list(data["engines"]), float(data["lag_s"])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise InvalidRun(f"{path} cannot be read ({error!r}): run that cell again with --force") from None
 
 
 def _read(path: Path, made_of: Mapping[str, Any]) -> Numbers | None:
@@ -122,17 +171,34 @@ def _read(path: Path, made_of: Mapping[str, Any]) -> Numbers | None:
 
 def table(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
     """A row for each workload, setting and system, in the order of the cells: measured and predicted numbers
-    with t intervals over seeds, and the paired ratio of mean latencies to the setting's first system."""
+    with t intervals over seeds, and the paired ratio of mean latencies to the setting's first system.
+
+    Raises InvalidRun if cells that differ would count as one cell's seeds.
+    """
     told = _Names(pairs)
-    groups: dict[tuple[str, str], list[Pair]] = {}
+    groups: dict[tuple[str, str], dict[str, Pair]] = {}
     for pair in pairs:
-        groups.setdefault((told.setting(pair), told.system(pair)), []).append(pair)
+        group = groups.setdefault((told.setting(pair), told.system(pair)), {})
+        group[pair.cell.plan.cell] = pair  # one that was asked for twice is there once
     first: dict[str, tuple[str, list[Pair]]] = {}
     rows = []
-    for (setting, system), found in groups.items():
+    for (setting, system), cells in groups.items():
+        found = list(cells.values())
+        _check_seeds(f"{system}, {setting}", found)
         base = first.setdefault(setting, (system, found))
         rows.append(_row(setting, system, found, base))
     return rows
+
+
+def _check_seeds(what: str, found: Sequence[Pair]) -> None:
+    by_seed: dict[int, str] = {}
+    for pair in found:
+        seed, name = pair.cell.plan.config.seed, pair.cell.result.folder.name
+        if (other := by_seed.setdefault(seed, name)) != name:
+            raise InvalidRun(
+                f"no table of measured and predicted numbers: {what}: {other} and {name} both have seed "
+                f"{seed}, so they differ in something else and are no seeds of one cell"
+            )
 
 
 class _Names:
@@ -157,9 +223,14 @@ class _Names:
 
 
 def _given(pair: Pair) -> dict[str, str]:
-    """Knobs and parameters, but for those that follow from the system."""
-    config = pair.cell.plan.config
-    return {k: v for k, v in {**config.knobs, **config.parameters}.items() if k not in SCALED}
+    """What was asked for: knobs, but for those that follow from system and workload, parameters, fields."""
+    plan = pair.cell.plan
+    config = plan.config
+    plain = replace(config, knobs={k: v for k, v in config.knobs.items() if k not in SCALED})
+    following = with_scale(plain, spec_of(plain), plan.programs).knobs
+    knobs = {k: v for k, v in config.knobs.items() if k not in SCALED or v != following.get(k)}
+    fields = {"model": config.model, "format": config.format, "on_overflow": config.on_overflow}
+    return {**knobs, **config.parameters, **{k: v for k, v in fields.items() if v is not None}}
 
 
 def _row(
@@ -174,6 +245,7 @@ def _row(
         "badge": found[0].cell.result.summary["badge"],
         "seeds": sorted(pair.cell.plan.config.seed for pair in found),
         "programs": len(found[0].cell.plan.programs.programs),
+        "shared_programs": max(pair.shared for pair in found),
         "measured": _over_seeds([pair.measured for pair in found]),
         "predicted": _over_seeds(predicted),
         "ratio": None if first else _ratio(found, base[1], False),

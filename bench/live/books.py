@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,20 +62,31 @@ class FrontLog:
         """A run begins."""
         self._tail.mark()
 
-    def gather(self, run: str, calls: int) -> Books:
-        """What was written of ``run``; waits until ``calls`` of it have left. Raises InvalidRun."""
+    def gather(self, run: str, answered: set[str], *, sleep: Callable[[float], None] = time.sleep) -> Books:
+        """What was written of ``run``; waits until every call of ``answered`` (PROGRAM.THREAD.INDEX) has
+        left. Raises InvalidRun if one has not."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             left = [line for line in self._tail.lines() if _of(line, run)]
-            if len(left) >= calls:
+            lost = answered.difference(map(_key, left))
+            if not lost:
                 return books(left)
             if time.monotonic() > deadline:
-                raise InvalidRun(f"run {run}: {calls} calls were made, {self._tail.path} has {len(left)}")
-            time.sleep(POLL_S)
+                raise InvalidRun(
+                    f"run {run}: {len(lost)} of {len(answered)} answered calls are not in "
+                    f"{self._tail.path}, {min(lost)} first"
+                )
+            sleep(POLL_S)
 
 
 def _of(line: Mapping[str, Any], run: str) -> bool:
     return line["event"] == "left" and str(line["name"]).startswith(f"{run}.")
+
+
+def _key(line: Mapping[str, Any]) -> str:
+    """PROGRAM.THREAD.INDEX of a line."""
+    program = str(line["name"]).rpartition(".")[2]
+    return f"{program}.{str(line['thread']).replace('.', '_')}.{line['index']}"
 
 
 def books(left: Sequence[Mapping[str, Any]]) -> Books:
@@ -87,5 +98,5 @@ def books(left: Sequence[Mapping[str, Any]]) -> Books:
         served[program] = served.get(program, 0.0) + float(line["served"])
         until = line["t_admit"] if line["t_admit"] is not None else line["t_end"]
         if (seconds := until - line["t_arrive"]) >= HELD_S:
-            held[f"{program}.{str(line['thread']).replace('.', '_')}.{line['index']}"] = on_grid(seconds)
+            held[_key(line)] = on_grid(seconds)
     return Books(held, served, len(left), sum(line["source"] == "log" for line in left))

@@ -11,12 +11,13 @@ from typing import Any
 
 from bench.cells import Failure
 from bench.config import RunConfig
-from bench.errors import BenchError, MissingError
+from bench.drivers.calls import CallFailed
+from bench.errors import BenchError, InvalidRun, MissingError
 from bench.files import DiskFull
-from bench.live.beside import LiveCell, Pair, Predictor, table, unpredictable
+from bench.live.beside import LiveCell, Pair, Predictor, others_tell, table
 from bench.live.drive import drive
 from bench.live.options import LiveOptions
-from bench.live.pilot import Pilot, kept_pilot, loaded, pilot, pilot_plan
+from bench.live.pilot import Pilot, Pilots, kept_pilot, loaded, pilot_plan
 from bench.live.plan import LivePlan, live_plan
 from bench.live.pool import Pool
 from bench.run import Interrupted, Progress, RunResult, execute, kept
@@ -52,13 +53,15 @@ class Swept:
         if cells:
             say(f"the simulator predicts {len(cells)} cells")
         for cell in cells:
-            if why := unpredictable(cell.plan):
-                notes[why] = None
             try:
                 pairs.append(predictor.pair(cell))
             except BenchError as error:
-                notes[str(error)] = None
-        return table(pairs), list(notes)
+                notes[f"{cell.name} is left out: {error}"] = None
+        notes |= dict.fromkeys(pair.note for pair in pairs if pair.note)
+        try:
+            return table(pairs), list(notes)
+        except BenchError as error:
+            return [], [*notes, str(error)]
 
 
 def _unknown(result: RunResult) -> str:
@@ -75,8 +78,9 @@ def run_live(
     swept = Swept()
     with (pool or (lambda: _pool(configs[0], say)))() as up:
         up.prepare(to_serve(configs, force))
-        for config in configs:
-            rated, found = with_rate(config, up, say)
+        pilots = Pilots(up, say)
+        for config, needed in zip(configs, pilots_needed(configs), strict=True):
+            rated, found = with_rate(config, up, pilots if needed else None)
             swept.plans.append(live_plan(rated))
             swept.pilots.append(found)
         for plan in filter(None, swept.plans):
@@ -107,26 +111,52 @@ def _pool(config: RunConfig, say: Say) -> Pool:
 
 
 def cell(plan: LivePlan, pool: Pool, *, force: bool = False, progress: Progress | None = None) -> RunResult:
-    """One cell. Raises BenchError; an engine that died is started anew for the next one."""
+    """One cell. Raises BenchError; an engine that died, or failed a call, is started anew for the next."""
     if not force and (found := kept(plan)) is not None:
         return found
     deployment = pool.get(plan)
     plan.facts = deployment.facts()
     try:
         return execute(plan, force=force, progress=progress, drive=partial(drive, deployment=deployment))
-    except MissingError as error:
-        if not isinstance(error, DiskFull):
+    except BenchError as error:
+        if _engine_failed(error):
             pool.drop(plan)
         raise
 
 
-def with_rate(config: RunConfig, pool: Pool, say: Say) -> tuple[RunConfig, Pilot | None]:
-    """The run with the rate that a pilot tells, where none is given, and the pilot. Raises BenchError."""
+def _engine_failed(error: BenchError) -> bool:
+    """Whether something of the deployment is dead (MissingError), or may hang: a call of it failed."""
+    if isinstance(error, MissingError):
+        return not isinstance(error, DiskFull)
+    return isinstance(error, InvalidRun) and isinstance(error.__cause__, CallFailed)
+
+
+def pilots_needed(configs: Sequence[RunConfig]) -> list[bool]:
+    """Whether each run needs its pilot: for its rate, or for step times that no other run here tells."""
+    plans: list[LivePlan | None] = []
+    for config in configs:
+        plan = None
+        with contextlib.suppress(BenchError):  # bad ones are told later
+            plan = None if config.rate is None else live_plan(config)
+        plans.append(plan)
+    return [not told for told in others_tell(plans)]
+
+
+def with_rate(config: RunConfig, pool: Pool, pilots: Pilots | None) -> tuple[RunConfig, Pilot | None]:
+    """The run with the rate that a pilot tells, where none is given, and the pilot (``pilots`` None: it is
+    not needed). Raises BenchError."""
     if config.rate is None and config.concurrency is None:
         live_plan(replace(config, rate=1.0))  # what is wrong is told before anything starts
     else:
         live_plan(config)
-    found = pilot(config, pool, say)
+    if pilots is None:
+        return config, None
+    try:
+        found = pilots.of(config)
+    except InvalidRun as error:
+        if _engine_failed(error):
+            pool.drop(pilot_plan(config))
+        raise
     return loaded(config, found, LiveOptions.of(config).load), found
 
 
@@ -134,11 +164,11 @@ def to_serve(configs: Sequence[RunConfig], force: bool) -> list[LivePlan]:
     """Plans, with any rate, of the cells and pilots that are not there yet: what must be up. Bad ones are
     told later."""
     found = []
-    for config in configs:
+    for config, needed in zip(configs, pilots_needed(configs), strict=True):
         with contextlib.suppress(BenchError):
             known = rate_known(config)
             plan = live_plan(known or replace(config, rate=1.0))
-            if kept_pilot(config) is None:
+            if needed and kept_pilot(config) is None:
                 found.append(pilot_plan(config))
             if force or known is None or kept(plan) is None:
                 found.append(plan)
@@ -167,7 +197,11 @@ class _Sweep:
     def go(self, pool: Pool) -> Swept:
         """Until every cell has an outcome."""
         pool.prepare(to_serve(self.configs, self.force))
-        planned = [self._planned(config, pool) for config in self.configs]
+        pilots, needed = Pilots(pool, self.say), pilots_needed(self.configs)
+        planned = [
+            self._planned(config, pool, pilots if asks else None)
+            for config, asks in zip(self.configs, needed, strict=True)
+        ]
         self.swept.plans = [plan if isinstance(plan, LivePlan) else None for plan in planned]
         self._calls = [
             0 if plan is None or self._there(plan) else plan.calls_estimate for plan in self.swept.plans
@@ -183,9 +217,9 @@ class _Sweep:
     def _there(self, plan: LivePlan) -> bool:
         return not self.force and kept(plan) is not None
 
-    def _planned(self, config: RunConfig, pool: Pool) -> LivePlan | Failure:
+    def _planned(self, config: RunConfig, pool: Pool, pilots: Pilots | None) -> LivePlan | Failure:
         try:
-            rated, found = with_rate(config, pool, self.say)
+            rated, found = with_rate(config, pool, pilots)
             plan = live_plan(rated)
         except BenchError as error:
             self.swept.pilots.append(None)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
+import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bench.calibration.steps import HEAD, steps_of
-from bench.drivers.audit import Audit
 from bench.drivers.completions import CallFailed, Completions
 from bench.drivers.effects import ProgramError
 from bench.drivers.live import drive_live
 from bench.drivers.live_records import LiveRun
+from bench.drivers.loop import run as run_loop
 from bench.drivers.stream import Streaming
 from bench.drivers.token_ids import TokenIds
 from bench.errors import InvalidRun, MissingError
@@ -79,23 +79,25 @@ def measure(plan: LivePlan, deployment: Deployment, progress: Progress | None = 
     while True:
         unflushed = deployment.flush()
         live, logs, books = _once(plan, deployment, progress)
-        if _judged(plan, live.audit).verdict != "invalid":
+        if live.audit.verdict != "invalid":
             return Measured(live, logs, late, unflushed, books)
         late.append(asdict(live.audit))
         if len(late) == ATTEMPTS:
             raise InvalidRun(f"the client could not keep up, {ATTEMPTS} times: {live.audit}")
 
 
-def _judged(plan: LivePlan, audit: Audit) -> Audit:
-    """Programs that are all sent at once (a pilot's) have no rate that could be missed."""
-    return audit if len(set(plan.times or ())) > 1 else replace(audit, delivered=None)
+def run_name(cell: str, number: int) -> str:
+    """The name of a cell's run, also its cache salt: another one in every process, since an engine that could
+    not be flushed still knows what an earlier run of the same cell told it. No word of a call's name has a
+    dot or a hyphen."""
+    return f"{cell}r{number}x{secrets.token_hex(4)}"
 
 
 def _once(
     plan: LivePlan, deployment: Deployment, progress: Progress | None
 ) -> tuple[LiveRun, list[EngineLog], Books | None]:
     deployment.runs += 1
-    name = f"{plan.cell}r{deployment.runs}"
+    name = run_name(plan.cell, deployment.runs)
     deployment.logs.mark()
     if deployment.front_log is not None:
         deployment.front_log.mark()
@@ -104,9 +106,9 @@ def _once(
             if plan.options.driver == "locust":
                 live = by_locust(plan, deployment, name, SALT, progress)
             else:
-                live = asyncio.run(_drive(plan, deployment, name, progress))
+                live = run_loop(_drive(plan, deployment, name, progress))
             if not all(call.answered for call in live.calls) and deployment.logs.there:
-                asyncio.run(_nudged(deployment))
+                run_loop(_nudged(deployment))
     except EngineUnavailable as error:
         raise MissingError(str(error)) from None
     except (CallFailed, ProgramError) as error:
@@ -117,7 +119,7 @@ def _once(
     logs = deployment.logs.gather(name, answered)
     books = None
     if deployment.front_log is not None:
-        books = deployment.front_log.gather(name, len(answered))
+        books = deployment.front_log.gather(name, answered)
     return live, logs, books
 
 
@@ -175,7 +177,7 @@ def plain_steps(logs: Sequence[EngineLog]) -> list[dict[str, Any]]:
     return [
         {
             "head": {k: log.head[k] for k in ("vllm", "scheduler", *HEAD) if k in log.head},
-            "rows": [row[:4] for row in steps_of(log.head, log.steps).rows],
+            "rows": [row[:4] for row in steps_of(log.head, [s for s in log.steps if s["calls"]]).rows],
         }
         for log in logs
     ]

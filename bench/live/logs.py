@@ -45,8 +45,8 @@ class Tail:
 @dataclass(frozen=True)
 class EngineLog:
     """One engine's part of a run. ``calls``: rows of the call log by PROGRAM.THREAD.INDEX; ``steps``: lines
-    of the step log; ``head``: its first line. Times on the engine's clock, which was 0 at ``origin`` of this
-    machine's CLOCK_MONOTONIC."""
+    of the step log, without calls that are not the run's; ``head``: its first line. Times on the engine's
+    clock, which was 0 at ``origin`` of this machine's CLOCK_MONOTONIC."""
 
     engine: int
     calls: Mapping[str, Mapping[str, Any]]
@@ -100,8 +100,24 @@ class Logs:
                     f"{min(lost)} first ({', '.join(str(calls.path) for calls, _ in self._tails)})"
                 )
             sleep(POLL_S)
-        steps = [steps.lines() for _, steps in self._tails]
+        steps = [own_steps(steps.lines(), run) for _, steps in self._tails]
         return [EngineLog(i, found[i], steps[i], head) for i, head in enumerate(self._heads)]
+
+
+def own_steps(lines: Sequence[Mapping[str, Any]], run: str) -> list[Mapping[str, Any]]:
+    """The steps in which calls of ``run`` were, with those calls only: an engine also answers what is asked
+    of it beside the run (``bench.live.warm.nudge``). A step that both shared keeps its time."""
+    found: list[Mapping[str, Any]] = []
+    for line in lines:
+        calls = [call for call in line["calls"] if _is_of(call[0], run)]
+        preempted = [name for name in line["preempted"] if _is_of(name, run)]
+        if calls or preempted:
+            found.append({**line, "calls": calls, "preempted": preempted})
+    return found
+
+
+def _is_of(request_id: str, run: str) -> bool:
+    return request_name(str(request_id))[0] == run
 
 
 def head_of(steps: Path) -> Mapping[str, Any]:

@@ -1,9 +1,11 @@
-"""The pilot of a workload: all its programs at once, under fcfs. It says what the machine can do, and its
+"""The pilot of a workload: programs of it, all at once, under fcfs. It says what the machine can do, and its
 steps are what predictions are fitted on where there is no other run.
 
 The rule, settled before any cell was measured: capacity is the programs per second until ``SATURATED`` of the
 pilot's tokens (prompts and replies) were answered; a run without --rate gets ``live.load`` times that. The
-pilot's programs have a seed of their own, so that no cell is measured with what its rate was told from.
+pilot's programs have a seed of their own, so that no cell is measured with what its rate was told from. There
+are as many as in the run, at most ``MOST`` or two for each of the engine's places; a horizon has rate times
+seconds of them, whatever the seed.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import numpy as np
 
 from bench.config import RunConfig
 from bench.drivers.live_records import LiveRun
-from bench.errors import MissingError
+from bench.errors import BenchError, MissingError
 from bench.files import write_json
 from bench.live.drive import measure, plain_steps
 from bench.live.lag import lag
@@ -30,6 +32,10 @@ from systems.catalog import DEFAULT_SYSTEM
 SATURATED = 0.75
 """Share of a pilot's tokens after which its end, where batches shrink, begins."""
 SEED = 1_000_003
+MOST = 32
+"""Programs of a pilot; more only where that many would leave an engine's places free."""
+KEPT = ("engine.", "live.")
+"""Knobs that a pilot has from its run: the others are the system's, and the pilot is of the base system."""
 FOLDER = "pilots"
 
 
@@ -54,12 +60,31 @@ class Pilot:
             return None
 
 
-def pilot(config: RunConfig, pool: Pool, say: Callable[[str], None]) -> Pilot:
-    """The pilot of a run's workload on its engines, measured or found. Raises BenchError."""
-    plan = pilot_plan(config)
-    path = _path(config, plan)
-    if (found := Pilot.read(path)) is not None:
-        return found
+class Pilots:
+    """The pilots of a sweep, on the engines of ``pool``. One that fails is not measured again for the next
+    cell that asks for it."""
+
+    def __init__(self, pool: Pool, say: Callable[[str], None]) -> None:
+        self._pool = pool
+        self._say = say
+        self._failed: dict[Path, BenchError] = {}
+
+    def of(self, config: RunConfig) -> Pilot:
+        """The pilot of a run's workload, measured or found. Raises BenchError."""
+        plan = pilot_plan(config)
+        path = _path(config, plan)
+        if (found := Pilot.read(path)) is not None:
+            return found
+        if (before := self._failed.get(path)) is not None:
+            raise type(before)(str(before))
+        try:
+            return _measured(plan, path, self._pool, self._say)
+        except BenchError as error:
+            self._failed[path] = error
+            raise
+
+
+def _measured(plan: LivePlan, path: Path, pool: Pool, say: Callable[[str], None]) -> Pilot:
     say(
         f"pilot of {plan.programs.name}: {len(plan.programs.programs)} programs at once, {plan.config.system}"
     )
@@ -99,7 +124,6 @@ def capacity(live: LiveRun) -> float:
 
 def pilot_plan(config: RunConfig) -> LivePlan:
     """The pilot of a run's workload, on the base system. Raises BenchError."""
-    knobs = {k: v for k, v in config.knobs.items() if not k.startswith(("scheduler.", "router."))}
     base = replace(
         config,
         system=DEFAULT_SYSTEM,
@@ -108,11 +132,22 @@ def pilot_plan(config: RunConfig) -> LivePlan:
         seed=SEED,
         rate=1.0,
         horizon=None,
-        knobs=knobs,
+        n=_asked(config),
+        knobs={name: value for name, value in config.knobs.items() if name.startswith(KEPT)},
     )
     plan = live_plan(base)
+    most = max(MOST, 2 * plan.engine.max_num_seqs)
+    if len(plan.programs.programs) > most:
+        plan = live_plan(replace(base, n=most))
     plan.times = [0.0] * len(plan.programs.programs)
     return plan
+
+
+def _asked(config: RunConfig) -> int | None:
+    """How many programs the run has; None: as many as the workload has, or the rate is not known yet."""
+    if config.horizon is None:
+        return config.n
+    return None if config.rate is None else max(1, round(config.rate * config.horizon))
 
 
 def _path(config: RunConfig, plan: LivePlan) -> Path:

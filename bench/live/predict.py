@@ -7,8 +7,12 @@ engine: calls are taken in between two steps, and prefix hits come in blocks of 
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +35,12 @@ ENSEMBLE = 9
 """Simulated runs, with other lags, whose median is the prediction: a millisecond can decide who waits."""
 FEWEST = 20
 """Fewer programs have no p95 but their slowest."""
+_BENCH = Path(__file__).resolve().parent.parent
+_DECIDING = (
+    "calibration/steps.py", "eventlog.py", "fidelity/server_predict.py", "live/boundaries.py",
+    "live/predict.py",
+)  # fmt: skip
+"""Files of bench/ that decide what is predicted, beside those of ``bench.code``."""
 
 
 class Numbers(NamedTuple):
@@ -48,11 +58,18 @@ class Numbers(NamedTuple):
 @dataclass(frozen=True)
 class Fit:
     """What step times are fitted on. ``sources``: cells, or a pilot; ``engines``: of steps.json;
-    ``lag_s``: see ``bench.live.lag``."""
+    ``lag_s``: see ``bench.live.lag``; ``shared``: of the programs that are predicted, the share that the
+    sources ran, too (recorded ones: another seed draws from the same records)."""
 
     sources: tuple[str, ...]
     engines: Sequence[Mapping[str, Any]]
     lag_s: float
+    shared: float = 0.0
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits over steps and lag: a source that was measured anew has others."""
+        return hashlib.sha256(json.dumps([self.engines, self.lag_s]).encode()).hexdigest()[:16]
 
     def calibration(self, model: str, gpu: str) -> Calibration:
         """Linear step times. Raises InvalidRun if there are too few steps."""
@@ -66,7 +83,16 @@ class Fit:
         try:
             return fit_log(log, name="live", model=model, gpu=gpu, source=source)
         except ValueError as error:
-            raise InvalidRun(f"no prediction: {error}") from None
+            raise InvalidRun(str(error)) from None
+
+
+@cache
+def predictor_code() -> str:
+    """16 hex digits over the code that makes a prediction of steps and plan, but for ``bench.code``'s."""
+    digest = hashlib.sha256()
+    for name in _DECIDING:
+        digest.update(f"{name}\0".encode() + (_BENCH / name).read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def numbers_of(tables: Tables) -> Numbers:

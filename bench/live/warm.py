@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from bench.drivers.completions import CallFailed, Completions, Request
+from bench.drivers.loop import run
 from bench.drivers.token_ids import TokenIds
 from bench.errors import InvalidRun
 from bench.live.plan import LivePlan
@@ -25,7 +26,7 @@ def warm(engines: Sequence[LiveEngine], plan: LivePlan) -> None:
     count = min(MOST, 2 * plan.engine.max_num_seqs)
     for engine in engines:
         try:
-            asyncio.run(_warm(engine.url, plan.config.model, count))
+            run(_warm(engine.url, plan.config.model, count))
         except CallFailed as error:
             raise InvalidRun(f"{engine.name}: warm-up: {error}") from error
 

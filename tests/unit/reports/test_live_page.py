@@ -20,7 +20,8 @@ def row(system, ratio=None, **changes):
     return {
         "setting": "mcts:lats, 4 programs, Poisson 1/s, 1 engine", "workload": "mcts:lats", "system": system,
         "badge": "MEASURED (vLLM 0.32.0 on CPU X), 1 x tiny-llama; FALLBACK preemption swap -> recompute",
-        "seeds": [1, 2, 3], "programs": 4, "measured": {**numbers, "response_p95": estimate(math.nan)},
+        "seeds": [1, 2, 3], "programs": 4, "shared_programs": 0.0,
+        "measured": {**numbers, "response_p95": estimate(math.nan)},
         "predicted": numbers, "ratio": ratio, "predicted_ratio": ratio, "base": "vllm-opt",
         "verdicts": {"ok": 2, "suspect": 1}, **changes,
     }  # fmt: skip
@@ -35,7 +36,7 @@ def text(rows):
 def test_each_system_has_two_lines_and_what_they_are():
     found = text([row("vllm-opt"), row("atlas", estimate(0.8, 0.7, 0.9))])
     assert found.count("mcts:lats, 4 programs") == 1  # the systems' fallbacks do not tear the table apart
-    assert "3 seeds from 1 on" in found
+    assert "3 seeds: 1-3" in found
     assert "MEASURED (vLLM 0.32.0" in found
     assert found.count("measured ") >= 2
     assert found.count("predicted ") >= 2
@@ -51,3 +52,18 @@ def test_what_is_missing_is_a_dash():
     line = next(line for line in found.splitlines() if "predicted" in line)
     assert line.split()[1:] == ["-"] * 6
     assert "seed 7" in found
+
+
+def test_a_system_that_lacks_a_seed_stays_in_the_table_and_says_so():
+    found = text([row("vllm-opt", seeds=[1, 2, 3, 4, 7]), row("atlas", seeds=[1, 3, 4, 7])])
+    assert found.count("mcts:lats, 4 programs") == 1
+    assert "5 seeds: 1-4, 7" in " ".join(found.split())
+    assert "atlas: only 4 seeds: 1, 3-4, 7" in found
+    assert "vllm-opt: only" not in found
+
+
+def test_recorded_programs_are_said_to_be_known_to_the_fit():
+    found = text([row("vllm-opt", shared_programs=0.25), row("atlas", shared_programs=1.0)])
+    assert "up to 100% of those predicted also ran" in " ".join(found.split())
+    assert "recorded programs" not in text([row("vllm-opt")])
+    assert "recorded programs" not in text([row("vllm-opt", shared_programs=1.0, predicted={})])

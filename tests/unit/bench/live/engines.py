@@ -109,7 +109,7 @@ class FakeEngine:
             web.get("/v1/models", self._models),
             web.post("/v1/completions", self._complete), web.post("/reset_prefix_cache", self._flush),
         ])  # fmt: skip
-        runner = web.AppRunner(app, shutdown_timeout=0.2)
+        runner = web.AppRunner(app, shutdown_timeout=0.2, handler_cancellation=True)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()

@@ -8,13 +8,15 @@ import pandas as pd
 import pytest
 
 from bench.drivers.audit import Audit
+from bench.drivers.calls import CallFailed
 from bench.errors import BenchError, Exit, InvalidRun
 from bench.live import plan as plans
 from bench.live.books import books
-from bench.live.cells import run_live, sweep_live
+from bench.live.cells import cell, run_live, sweep_live
 from bench.live.deployment import make_engines, make_front
 from bench.live.logs import EngineLog
 from bench.live.pilot import SEED
+from bench.live.pool import Pool
 from bench.run import Interrupted
 from tests.unit.bench.live.conftest import SERVED
 from tests.unit.bench.live.engines import FakeEngine
@@ -114,7 +116,7 @@ def test_without_a_rate_the_pilot_tells_it_and_is_kept(stage, config, tmp_path):
 
 
 def test_an_engine_that_dies_ends_its_cell_and_the_others_go_on(stage, config):
-    stage.options["answers"] = 120  # warm-up, the pilot and a part of the first cell
+    stage.options["answers"] = 40  # warm-up and a part of a cell
     configs = [config(seed=seed, n=12) for seed in (1, 2)]
     swept = sweep_live(configs, stage.said.append, pool=stage.pool)
     dead = [o for o in swept.outcomes if not hasattr(o, "summary")]
@@ -127,6 +129,53 @@ def test_an_engine_that_dies_ends_its_cell_and_the_others_go_on(stage, config):
     assert again.done == 2
 
 
+def test_an_engine_that_fails_a_call_is_started_anew(stage, config):
+    """It may hang; a client that was late says nothing about engines."""
+    swept = run_live([config()], stage.said.append, pool=stage.pool)
+    for error, anew in ((CallFailed("call 0: no answer within 600 s"), 1), (None, 0)):
+        before = len(stage.engines)
+        with stage.pool() as pool:
+            pool.get(swept.plans[0])
+
+            def fails(*_, error=error):
+                raise InvalidRun("it failed") from error
+
+            pool.get = lambda plan, pool=pool, fails=fails: Failing(Pool.get(pool, plan), fails)
+            with pytest.raises(InvalidRun, match="it failed"):
+                cell(swept.plans[0], pool, force=True)
+            Pool.get(pool, swept.plans[0])
+            assert len(stage.engines) == before + 1 + anew
+
+
+class Failing:
+    """A deployment that is told to flush, and fails."""
+
+    def __init__(self, deployment, flush):
+        self.facts, self.flush = deployment.facts, flush
+
+
+def test_a_pilot_whose_call_fails_stops_its_engines(stage, config, monkeypatch):
+    def fails(*_):
+        raise InvalidRun("call 0: no answer within 600 s") from CallFailed("call 0")
+
+    monkeypatch.setattr("bench.live.pilot.measure", fails)
+    swept = sweep_live([config(seed=1), config(seed=2, n=7)], stage.said.append, pool=stage.pool)
+    assert [outcome.exit_code for outcome in swept.outcomes] == [Exit.INVALID_RUN] * 2
+    assert len(stage.engines) == 2  # each with an engine of its own
+
+
+def test_sigterm_stops_everything_as_ctrl_c_does(stage, config):
+    def terminate(done, total, sent=[]):
+        if not sent:
+            sent.append(signal.raise_signal(signal.SIGTERM))
+
+    with pytest.raises(BenchError, match="interrupted") as told:
+        run_live([config()], stage.said.append, progress=terminate, pool=stage.pool)
+    assert told.value.exit_code == Exit.INTERRUPTED
+    assert all(engine._loop is None for engine in stage.engines)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
 def test_a_client_that_is_late_makes_no_result(stage, config, monkeypatch):
     monkeypatch.setattr(Audit, "verdict", property(lambda self: "invalid"))
     with pytest.raises(InvalidRun, match="could not keep up, 3 times"):
@@ -137,8 +186,8 @@ def test_caches_that_cannot_be_flushed_are_said(stage, config):
     pool = stage.pool()
     make = stage.make
 
-    def stubborn(plan, folder):
-        made = make(plan, folder)
+    def stubborn(*asked):
+        made = make(*asked)
         for engine in made:
             engine.flushes = False
         return made
