@@ -81,7 +81,7 @@ class Server:
         await runner.cleanup()
 
     def _drain(self) -> None:
-        """From now on a call gets 503, on connections that are open, too; they end with it, or now if idle."""
+        """From now on a call gets 503, on connections that are open, too; they end with it, idle ones now."""
         if self._server is not None:
             self._server.close()
         if self._front is not None:
