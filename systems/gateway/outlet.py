@@ -137,18 +137,22 @@ class RawOutlet(Outlet):
         self.keeps = keeps
 
     async def _head(self, status: int, headers: Headers) -> None:
-        self._out.write(self._top(status, headers) + b"Transfer-Encoding: chunked\r\n\r\n")
+        self._put(self._top(status, headers) + b"Transfer-Encoding: chunked\r\n\r\n")
 
     async def end(self) -> Sent:
         """The reply that was begun is whole."""
-        self._out.write(_LAST)
+        self._put(_LAST)
         return None
 
     def whole(self, status: int, headers: Headers, body: bytes) -> Sent:
         """A reply in one piece, where none was begun."""
         self.begun = True
-        self._out.write(b"%bContent-Length: %d\r\n\r\n%b" % (self._top(status, headers), len(body), body))
+        self._put(b"%bContent-Length: %d\r\n\r\n%b" % (self._top(status, headers), len(body), body))
         return None
+
+    def _put(self, data: bytes) -> None:
+        if not self._out.is_closing():  # else it has just left, and uvloop would raise
+            self._out.write(data)
 
     def _top(self, status: int, headers: Headers) -> bytes:
         lines = [f"HTTP/1.1 {status} {_PHRASES.get(status, '')}"]

@@ -8,8 +8,10 @@ import pytest
 
 from bench.fidelity.server_calls import request_name
 from systems.gateway.call_log import names_of
+from systems.gateway.errors import Refused
 from systems.gateway.farewells import Farewells
 from systems.gateway.options import Target
+from systems.gateway.outlet import RawOutlet
 from systems.gateway.rows import Rows
 from systems.gateway.workers import Workers
 from systems.vllm_host.control import Channel
@@ -211,6 +213,21 @@ async def test_an_engine_is_not_told_that_a_name_is_over_which_lives_again(tmp_p
         await until(lambda: channel.serve(handle) or heard)
         assert heard == ["p"]  # though the second one was never there
     channel.close()
+
+
+@on_loop
+async def test_a_reply_to_a_client_that_has_just_left_is_nobodys_error():
+    class Closed(asyncio.Transport):
+        def is_closing(self):
+            return True
+
+        def write(self, data):
+            raise RuntimeError("the handler is closed")  # as uvloop's does
+
+    outlet = RawOutlet(Closed(), anthropic=False, keeps=True)
+    await outlet.begin()
+    await outlet.refuse(Refused(409, "given up"))
+    RawOutlet(Closed(), anthropic=False, keeps=True).whole(200, (), b"")
 
 
 def test_an_end_that_no_engine_has_heard_of_is_taken_back(tmp_path):
