@@ -77,10 +77,10 @@ def run_live(
     """Run cells, or find them; the first that fails ends it. Raises BenchError."""
     swept = Swept()
     with (pool or (lambda: _pool(configs[0], say)))() as up:
-        up.prepare(to_serve(configs, force))
-        pilots = Pilots(up, say)
-        for config, needed in zip(configs, pilots_needed(configs), strict=True):
-            rated, found = with_rate(config, up, pilots if needed else None)
+        pilots, needed = Pilots(up, say), pilots_needed(configs)
+        up.prepare(to_serve(configs, needed, force))
+        for config, asks in zip(configs, needed, strict=True):
+            rated, found = with_rate(config, up, pilots if asks else None)
             swept.plans.append(live_plan(rated))
             swept.pilots.append(found)
         for plan in filter(None, swept.plans):
@@ -160,15 +160,15 @@ def with_rate(config: RunConfig, pool: Pool, pilots: Pilots | None) -> tuple[Run
     return loaded(config, found, LiveOptions.of(config).load), found
 
 
-def to_serve(configs: Sequence[RunConfig], force: bool) -> list[LivePlan]:
-    """Plans, with any rate, of the cells and pilots that are not there yet: what must be up. Bad ones are
-    told later."""
+def to_serve(configs: Sequence[RunConfig], needed: Sequence[bool], force: bool) -> list[LivePlan]:
+    """Plans, with any rate, of the cells and pilots (``needed``: whose) that are not there yet: what must be
+    up. Bad ones are told later."""
     found = []
-    for config, needed in zip(configs, pilots_needed(configs), strict=True):
+    for config, asks in zip(configs, needed, strict=True):
         with contextlib.suppress(BenchError):
             known = rate_known(config)
             plan = live_plan(known or replace(config, rate=1.0))
-            if needed and kept_pilot(config) is None:
+            if asks and kept_pilot(config) is None:
                 found.append(pilot_plan(config))
             if force or known is None or kept(plan) is None:
                 found.append(plan)
@@ -196,8 +196,8 @@ class _Sweep:
 
     def go(self, pool: Pool) -> Swept:
         """Until every cell has an outcome."""
-        pool.prepare(to_serve(self.configs, self.force))
         pilots, needed = Pilots(pool, self.say), pilots_needed(self.configs)
+        pool.prepare(to_serve(self.configs, needed, self.force))
         planned = [
             self._planned(config, pool, pilots if asks else None)
             for config, asks in zip(self.configs, needed, strict=True)
