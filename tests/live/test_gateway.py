@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from bench.fidelity.server_calls import request_name
 from systems.engines.vllm_server import ServerOptions, VllmServer
 from systems.gateway.events_reader import read_events
 from systems.gateway.options import GatewayOptions, Target
@@ -58,7 +59,7 @@ def gateway(server, tmp_path):
     target = Target(server.url, str(server.calls), server.control, max_num_batched_tokens=512)
     options = GatewayOptions((target,), system="autellix", log=str(tmp_path / "events.jsonl"))
     with GatewayProcess(options, tmp_path / "gateway") as gateway:
-        eventually(lambda: page(gateway, "/health")["status"] == "ok")
+        eventually(lambda: healthy(gateway))
         yield gateway
         if gateway.pid:
             eventually(lambda: page(gateway, "/programs")["states"]["reasoning"] == 0)
@@ -72,14 +73,23 @@ def eventually(condition, limit_s=20.0):
         time.sleep(0.02)
 
 
+def healthy(gateway):
+    """It answers before it has seen its engines: 503 until then."""
+    try:
+        return page(gateway, "/health")["status"] == "ok"
+    except urllib.error.HTTPError:
+        return False
+
+
 def page(gateway, path):
     with urllib.request.urlopen(gateway.url + path, timeout=10) as answer:
         return json.load(answer)
 
 
-def post(gateway, path, body):
+def post(gateway, path, body, **headers):
     data = json.dumps({"model": MODEL, **body}).encode()
-    request = urllib.request.Request(gateway.url + path, data, {"Content-Type": "application/json"})
+    headers = {"Content-Type": "application/json"} | headers
+    request = urllib.request.Request(gateway.url + path, data, headers)
     with urllib.request.urlopen(request, timeout=60) as answer:
         return answer.read()
 
@@ -110,6 +120,28 @@ def test_every_kind_of_call_is_charged_what_its_scheduler_counted(server, gatewa
     (run,) = read_events(tmp_path / "events.jsonl")
     assert [(call.source, call.outcome) for call in run.calls] == [("log", "finished")] * 2
     assert [call.output_tokens for call in run.calls] == [one["output_tokens"] for one in mine]
+
+
+def test_a_name_that_two_calls_share_and_several_rows_of_one_lead_to_their_calls(server, gateway, tmp_path):
+    before = len(rows(server))
+    name = {"X-Request-Id": "run.7..0"}
+    fields = {"max_tokens": 4, "ignore_eos": True, "program_id": "named"}
+    with ThreadPoolExecutor(2) as pool:
+        several = {"prompt": [[5, 6, 7], [8, 9]], "n": 2, **fields}
+        one = pool.submit(post, gateway, "/v1/completions", {"prompt": [5, 6, 7], **fields}, **name)
+        four = pool.submit(post, gateway, "/v1/completions", several, **name)
+        assert len(json.loads(one.result())["choices"]) == 1
+        assert len(json.loads(four.result())["choices"]) == 4
+    mine = rows(server)[before:]
+    assert len(mine) == 5
+    assert {request_name(row["request_id"].partition("_")[2] or row["request_id"])[0] for row in mine} == {
+        "run"
+    }
+    gateway.stop()
+    (run,) = read_events(tmp_path / "events.jsonl")
+    assert [(call.source, call.outcome) for call in run.calls] == [("log", "finished")] * 2
+    assert sorted(call.output_tokens for call in run.calls) == [4, 16]
+    assert sum(call.served for call in run.calls) == pytest.approx(sum(row["served"] for row in mine))
 
 
 def test_what_the_engine_refuses_and_what_it_says_of_itself_comes_back(gateway):
