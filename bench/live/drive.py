@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
@@ -27,7 +28,7 @@ from bench.live.fronted import Fronted
 from bench.live.goodbyes import Goodbyes
 from bench.live.lag import lag
 from bench.live.locust import by_locust
-from bench.live.logs import EngineLog
+from bench.live.logs import PATIENCE_S, POLL_S, EngineLog, unwritten
 from bench.live.plan import LivePlan
 from bench.live.pool import on_cores
 from bench.live.rows import rows_of
@@ -107,20 +108,35 @@ def _once(
                 live = by_locust(plan, deployment, name, SALT, progress)
             else:
                 live = run_loop(_drive(plan, deployment, name, progress))
-            if not all(call.answered for call in live.calls) and deployment.logs.there:
-                run_loop(_nudged(deployment))
+        logs = _gathered(deployment, live) if deployment.logs.there else []
     except EngineUnavailable as error:
         raise MissingError(str(error)) from None
     except (CallFailed, ProgramError) as error:
         raise InvalidRun(str(error)) from error
-    if not deployment.logs.there:
-        return live, [], None
-    answered = {call.name.removeprefix(f"{name}.") for call in live.calls if call.answered}
-    logs = deployment.logs.gather(name, answered)
     books = None
-    if deployment.front_log is not None:
-        books = deployment.front_log.gather(name, answered)
+    if logs and deployment.front_log is not None:
+        books = deployment.front_log.gather(name, _answered(live))
     return live, logs, books
+
+
+def _answered(live: LiveRun) -> set[str]:
+    """PROGRAM.THREAD.INDEX of the calls that were answered."""
+    return {call.name.removeprefix(f"{live.name}.") for call in live.calls if call.answered}
+
+
+def _gathered(deployment: Deployment, live: LiveRun) -> list[EngineLog]:
+    """The engines' logs; again while a call that they computed has no row: they have yet to hear that it was
+    given up. Raises InvalidRun, CallFailed."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        if not all(call.answered for call in live.calls):
+            run_loop(_nudged(deployment))
+        logs = deployment.logs.gather(live.name, _answered(live))
+        if not (lost := unwritten(logs)):
+            return logs
+        if time.monotonic() > deadline:
+            raise InvalidRun(f"run {live.name}: engines computed calls that have no row, {min(lost)} first")
+        time.sleep(POLL_S)
 
 
 async def _drive(plan: LivePlan, deployment: Deployment, name: str, progress: Progress | None) -> LiveRun:

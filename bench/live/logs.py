@@ -116,6 +116,16 @@ def own_steps(lines: Sequence[Mapping[str, Any]], run: str) -> list[Mapping[str,
     return found
 
 
+def unwritten(logs: Sequence[EngineLog]) -> set[str]:
+    """PROGRAM.THREAD.INDEX of calls that were in a step and have no row."""
+    stepped = {_key(call[0]) for log in logs for step in log.steps for call in step["calls"]}
+    return stepped.difference(*(log.calls for log in logs))
+
+
+def _key(request_id: str) -> str:
+    return ".".join(request_name(str(request_id))[1:])
+
+
 def _is_of(request_id: str, run: str) -> bool:
     return request_name(str(request_id))[0] == run
 
@@ -136,5 +146,5 @@ def _rows(lines: Sequence[Mapping[str, Any]], run: str) -> dict[str, Mapping[str
     for row in lines:
         name = request_name(str(row["request_id"]))
         if name[0] == run:
-            found[".".join(name[1:])] = row
+            found[_key(row["request_id"])] = row
     return found

@@ -94,7 +94,7 @@ def test_what_is_measured_is_the_third_party_in_its_version(config, stage, tmp_p
     plan = live_plan(config(system="smg-cache-aware", knobs=BEHIND))
     assert plan.served.front == "smg==1.13.0"
     assert "behind smg==1.13.0" in plan.badge
-    engine = stage.make(plan, tmp_path)[0]
+    engine = stage.make(plan, tmp_path, [])[0]
     engine.url = "http://127.0.0.1:9"
     front = make_front(plan, [engine], tmp_path / "front")
     assert isinstance(front, FrontProcess)
