@@ -71,11 +71,11 @@ def test_the_default_place_is_outside_the_rooms(monkeypatch):
     assert place.parts[:2] == ("build", "native")
 
 
-def test_types_do_not_reach_the_code_digest():
+def test_a_build_does_not_reach_the_code_digest():
     """The address of a result is the same with and without a build (decision 0007)."""
     from bench import code
 
-    assert not {".pxd", ".so", ".pyd", ".c"} & code._KINDS
+    assert not {".so", ".pyd", ".c"} & code._KINDS
 
 
 def test_without_cython_one_line_says_that_python_goes_on(tmp_path):
