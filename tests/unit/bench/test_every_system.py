@@ -72,7 +72,7 @@ def test_the_lists_mark_what_cannot_run():
     marks = {row["name"]: row["engines"] for row in json.loads(invoke("ls", "systems", "--json").output)}
     assert marks["vllm-opt"] == "all"
     assert marks["mlfq"] == "sim, reference, vllm-virtual (swap -> recompute), vllm (swap -> recompute)"
-    assert marks["lpm"] == "all"
+    assert marks["lpm"] == "sim, reference, vllm-virtual"
     assert marks["thunderagent"] == "none yet (no: gate thunderagent)"
     assert set(ENGINES) <= set(matrix["atlas"])
 
