@@ -41,8 +41,11 @@ def result_hash(folder: Path, engine: str, *words: str) -> str:
         ("--system", "plas", "--workload", "chatbot", "-n", "12", "--knob", "engine.kv_blocks=600",
          "-p", "token_scale=1/4", "--rate", "5", "--knob", "engine.max_num_seqs=4",
          "--knob", "engine.preemption=recompute"),
-        ("--system", "mlfq", "--workload", "chatbot", "-n", "9", "-p", "token_scale=1/4",
-         "--concurrency", "5"),
+        pytest.param(
+            ("--system", "mlfq", "--workload", "chatbot", "-n", "9", "-p", "token_scale=1/4",
+             "--concurrency", "5"),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["atlas-mcts", "plas-chatbot-tight", "mlfq-closed-loop"],
 )  # fmt: skip

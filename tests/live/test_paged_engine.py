@@ -8,7 +8,7 @@ import pytest
 
 from systems.engines.vllm_virtual import ROOT, vllm_python
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
