@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.affinity import on_cores
 from bench.calibration.steps import StepLog, read_steps, request_of
 from bench.drivers.audit import Audit
 from bench.drivers.completions import CallFailed, Completions, Request
@@ -43,7 +43,8 @@ _DECIDING = (
     "vocabulary.py", "workloads", "systems/vllm_host", "systems/schedulers", "systems/process_table.py",
     "systems/engines/vllm_server.py", "systems/provision/process.py", "systems/provision/guard.py",
     "systems/provision/recipe.py", "systems/provision/vllm_flags.py", "systems/http1.py",
-    "systems/http1_messages.py", "bench/drivers", "bench/arriving.py", "bench/fidelity/server_setup.py",
+    "systems/http1_messages.py", "bench/drivers", "bench/arriving.py", "bench/affinity.py",
+    "bench/fidelity/server_setup.py",
     "bench/fidelity/server_runs.py", "bench/fidelity/server_calls.py", "bench/fidelity/server_probes.py",
     "bench/fidelity/server_study.py", "bench/calibration/steps.py", "bench/plan.py", "bench/config.py",
     "bench/tables.py", "bench/serving.py", "bench/trace_options.py", "bench/offline.py", "bench/foreign.py",
@@ -174,23 +175,11 @@ class Servers:
             server.begin()
         for server in found.values():
             server.ready()
-        self._stack.enter_context(_on_cores(own))
+        self._stack.enter_context(on_cores(own))
         for server in found.values():
             asyncio.run(_warm(server, self.setup, TokenIds(self.vocabulary, "warm-up")))
         self._servers = found
         self.version = str(read_steps(found[names[0]].steps).head.get("vllm", ""))
-
-
-@contextmanager
-def _on_cores(chosen: frozenset[int]) -> Iterator[None]:
-    """This process on some cores (none: as it is)."""
-    before = os.sched_getaffinity(0)
-    if chosen:
-        os.sched_setaffinity(0, chosen)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.affinity import on_cores
 from bench.calibration.steps import HEAD, steps_of
 from bench.drivers.completions import CallFailed, Completions
 from bench.drivers.effects import ProgramError
@@ -30,7 +31,6 @@ from bench.live.lag import lag
 from bench.live.locust import by_locust
 from bench.live.logs import PATIENCE_S, POLL_S, EngineLog, unwritten
 from bench.live.plan import LivePlan
-from bench.live.pool import on_cores
 from bench.live.rows import rows_of
 from bench.live.warm import nudge
 from bench.records import RunEnd, Sink

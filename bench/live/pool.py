@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from bench.affinity import on_cores
 from bench.errors import MissingError
 from bench.live.deployment import (
     Deployment,
@@ -226,18 +226,6 @@ class _Held(Fleet):
 
 def _in_containers(plan: LivePlan) -> bool:
     return plan.options.how == "docker" and not plan.options.attach
-
-
-@contextmanager
-def on_cores(chosen: frozenset[int]) -> Iterator[None]:
-    """This process, and what it starts, on some cores (none: as it is)."""
-    before = os.sched_getaffinity(0)
-    if chosen:
-        os.sched_setaffinity(0, chosen)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 @contextmanager

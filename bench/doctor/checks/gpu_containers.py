@@ -5,7 +5,7 @@ from __future__ import annotations
 from bench.doctor.check import MISSING, OK, Finding, Here, Simple
 from bench.doctor.daemon import ask
 
-TODO = "install nvidia-container-toolkit, then nvidia-ctk runtime configure --runtime=docker"
+REMEDY = "install nvidia-container-toolkit, then nvidia-ctk runtime configure --runtime=docker"
 
 
 def _look(here: Here) -> Finding:
@@ -18,8 +18,8 @@ def _look(here: Here) -> Finding:
     if "nvidia" in runtimes or any("nvidia" in str(device) for device in devices):
         return Finding(OK, "the docker daemon has the NVIDIA runtime")
     if tool is None:
-        return Finding(MISSING, "no NVIDIA container toolkit", TODO)
-    return Finding(MISSING, f"{tool.name} is installed, but the docker daemon does not know it", TODO)
+        return Finding(MISSING, "no NVIDIA container toolkit", REMEDY)
+    return Finding(MISSING, f"{tool.name} is installed, but the docker daemon does not know it", REMEDY)
 
 
 CHECK = Simple("gpu-containers", 22, _look)
