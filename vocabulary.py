@@ -129,6 +129,40 @@ class Usage(NamedTuple):
     wait_s: float
 
 
+class GateEvent(NamedTuple):
+    """What a gate did to a program, and why. ``engine`` -1: none; ``tokens``: KV that it is about.
+
+    ``what``: admit, hold, mark (it pauses when its turn ends), unmark, pause, resume, force (let in against
+    the rule), move (resumed on another engine), expire (its lease ended), release. ``reason``: a word or two.
+    """
+
+    time: float
+    program: int
+    engine: int
+    what: str
+    reason: str
+    tokens: int
+
+
+class KeepEvent(NamedTuple):
+    """What a retention policy thought when a call ended, and what came of it. Prices in block-seconds.
+
+    ``what``: keep or evict (at the call's end), back or gone (how it ended). ``until``: kept until (s).
+    ``regret``: after the fact, what the choice cost more than the better one; NaN until then.
+    """
+
+    time: float
+    program: int
+    thread: str
+    what: str
+    tool: str
+    tokens: int
+    until: float
+    keep_price: float
+    evict_price: float
+    regret: float
+
+
 class EngineView(NamedTuple):
     """What a router or gate sees of an engine; KV in blocks.
 
@@ -150,7 +184,8 @@ class Finished:
     """One finished or aborted call: a row of the event log. Times in seconds.
 
     ``t_end - t_arrive == prefill_s + reprefill_s + decode_s + swap_s + wait_s``
-    exactly; ``swap_s`` is what moving KV to or from host memory added to its steps.
+    exactly; ``swap_s`` is what moving KV to or from host memory added to its steps, ``hold_s`` the part of
+    ``wait_s`` in which a gate held it at the door.
     ``cached_tokens`` are the prefix hits of the first admission,
     ``reprefill_tokens`` what preemption made the engine compute again.
     ``t_first_sched`` and ``t_first_token`` are INF where it never came to that.
@@ -171,6 +206,7 @@ class Finished:
     decode_s: float = 0.0
     swap_s: float = 0.0
     wait_s: float = 0.0
+    hold_s: float = 0.0
     served: float = 0.0
     steps: int = 0
     preemptions: int = 0
@@ -210,7 +246,8 @@ class EngineConfig:
     """Engine limits and options, vLLM's names. ``kv_blocks`` are usable 16-token blocks.
 
     Those from ``chunked_prefill`` on are explained in docs/engine-options.md;
-    ``host_blocks`` is the room in host memory, in 16-token blocks.
+    ``host_blocks`` is the room in host memory, in 16-token blocks. ``retains``: the engine can keep and
+    drop what programs left (systems.protocols.Keeping).
     Raises ValueError where vLLM would refuse the combination.
     """
 
@@ -224,6 +261,7 @@ class EngineConfig:
     preemption: str = "recompute"
     host_blocks: int = 0
     host_tier: bool = False
+    retains: bool = False
     record_steps: bool = False
     record_decisions: bool = True
     extra: dict[str, str] = field(default_factory=dict)

@@ -7,7 +7,7 @@ of service, a due time), so a host does nothing between two of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from vocabulary import (
@@ -92,12 +92,31 @@ class Resume(NamedTuple):
     engine: int | None = None
 
 
+class Pause(NamedTuple):
+    """A program whose next calls are held until it is resumed. ``engine``: where it ran.
+
+    ``frees_kv``: the engine is to give up what it left there before all else; else only its sending stops.
+    """
+
+    program: int
+    engine: int
+    frees_kv: bool = False
+
+
 @runtime_checkable
 class Gate(Protocol):
     """Whether a program's call may go to an engine now, before the router is asked.
 
     A held call waits at the door, which is wait, until its program is resumed. The host asks ``tick`` after
     every ``finish``, ``abort`` and ``end``, and at ``next_tick``.
+
+    Optional, by class attributes:
+    ``places = True``: has ``place(call, engines, now) -> int | None``, asked for a call that goes on at once:
+    its engine, None: the router decides.
+    ``counts = True``: has ``count(call, tokens, now)``, told before ``finish`` and ``abort`` how long the
+    call's context is now, reply included (tokens; None where the engine did not say).
+    ``reads_prompt = True``: finds ``Call.prompt`` filled where the host knows it.
+    An attribute ``events`` is a list of ``vocabulary.GateEvent`` that the host empties into its log.
     """
 
     name: str
@@ -117,8 +136,25 @@ class Gate(Protocol):
     def next_tick(self) -> float:
         """Earliest time (s) at which ``tick`` may have something to say by itself; INF if never."""
 
-    def tick(self, engines: Sequence[EngineView], now: float) -> list[Resume]:
-        """Programs whose held calls go on, in that order."""
+    def tick(self, engines: Sequence[EngineView], now: float) -> Sequence[Resume | Pause]:
+        """Programs whose held calls go on, and programs that pause, in that order of doing."""
+
+
+class Away(NamedTuple):
+    """A thread of a program whose call has just ended, and which is away now.
+
+    ``tokens``: its context, in the cache of ``engine`` as far as it is not evicted; ``tool``: what runs now
+    ("" unknown, "human" a person); ``output_tokens``: the reply's. ``duration``: how long it will be away
+    (s), only for a policy that declares itself clairvoyant.
+    """
+
+    program: int
+    thread: str
+    tokens: int
+    tool: str = ""
+    output_tokens: int = 0
+    engine: int = 0
+    duration: float | None = None
 
 
 class Kept(NamedTuple):
@@ -133,18 +169,73 @@ class Kept(NamedTuple):
 
 @runtime_checkable
 class Retention(Protocol):
-    """What becomes of a program's KV while it is away. Asked when a call ends, never in between."""
+    """What becomes of a program's KV while it is away. Asked when a call ends, never in between.
+
+    One object per deployment. Optional, by class attributes:
+    ``clairvoyant = True``: finds ``Away.duration``.
+    ``watches = True``: has ``look(view, waiting_tokens, now)``, told right before ``idle`` how full the
+    thread's engine is and how many prompt tokens wait there or at the door for it; ``back(program, thread,
+    cached_tokens, prompt_tokens, now)``, when the thread's next call has found ``cached_tokens`` of its
+    prompt; and ``end(program, now)``.
+    An attribute ``events`` is a list of ``vocabulary.KeepEvent`` that the host empties into its log.
+    """
 
     name: str
 
-    def idle(self, program: int, tokens: int, tool: str, now: float) -> float:
-        """A call ended with ``tokens`` in the cache and ``tool`` is next ("" if unknown).
+    def idle(self, away: Away, now: float) -> float:
+        """Until when (s) what the thread left is kept.
 
-        Until when (s) they are kept; INF is possible, ``now`` or earlier leaves them to the cache's order.
+        INF is possible, ``now`` or earlier leaves it to the cache's order.
         """
 
     def victims(self, candidates: Sequence[Kept], now: float) -> Sequence[Kept]:
         """In which order kept KV is given up where a call lacks blocks."""
+
+
+class Environment(Protocol):
+    """When the sandbox of a program's tools is prepared and torn down.
+
+    The host prepares on a pool of cores, and asks again with every event. Costs are knobs of the policy:
+    ``init_s`` (work of one core, s), ``cores``, ``disk_gb`` per sandbox, ``ports`` per sandbox and how many
+    there are (``most_ports``), ``teardown_s``, ``shared_gb`` (an image that all share, kept once).
+    """
+
+    name: str
+
+    def arrive(self, program: int, now: float) -> bool:
+        """A program is here: prepare its sandbox now?"""
+
+    def held(self, program: int, ahead: int, now: float) -> bool:
+        """A gate holds it with ``ahead`` programs before it: prepare now?"""
+
+    def resume(self, program: int, now: float) -> bool:
+        """The gate let it in: prepare now?"""
+
+    def keep(self, program: int, now: float) -> float:
+        """It is over: until when (s) its sandbox stays; ``now``: torn down at once, INF: never."""
+
+
+class Keeping(Protocol):
+    """What an engine with ``EngineConfig.retains`` offers beside ``Engine``.
+
+    ``victims``: asked where a call lacks blocks and KV is kept; None: smallest priority first, then
+    earliest deadline. Kept KV counts as free for admission, displacement and growth: nobody waits and
+    nobody is preempted because of it.
+    """
+
+    victims: Callable[[Sequence[Kept], float], Sequence[Kept]] | None
+
+    def retain(self, program: int, thread: str, until: float, priority: int, now: float) -> int:
+        """Keep what the thread's last call left until ``until`` (s) or its next call; blocks kept."""
+
+    def release(self, program: int, now: float) -> int:
+        """Back to the cache's order; threads released."""
+
+    def drop(self, program: int, now: float) -> int:
+        """Release, and evict what it left before all else; blocks moved to the front."""
+
+    def waiting_tokens(self) -> int:
+        """Prompt tokens of the calls that wait here for admission."""
 
 
 class LatencyModel(Protocol):
