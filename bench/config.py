@@ -23,6 +23,8 @@ FACTORS = ("latency.prefill", "latency.decode", "latency.overhead", "engine.kv_s
 """Factors on parts of a step's time (docs/latency.md), and on the KV blocks: knobs, too."""
 CALIBRATION = "latency.calibration"
 """Knob: a shipped calibration or a file of ``bench calibrate``, which corrects step times."""
+TOOL_CORES = "tools.cores"
+"""Knob: cores on which the tools of all programs run (processor sharing); without limit where it is not given."""
 LIVE = tuple(f"live.{name}" for name in ("how", "python", "attach", "front", "driver", "client", "load"))
 """Knobs: how live engines are run (``bench.live.options``)."""
 MOST = {"n": 10_000_000, "replicas": 1_024}
@@ -37,8 +39,8 @@ class RunConfig:
     arrivals); ``concurrency`` programs at all times instead (closed loop).
     ``horizon``: seconds in which programs arrive, instead of a number ``n`` of them;
     ``arrivals``: poisson, gamma:cv=.., weibull:cv=.., ramp:to=.. (``workloads.arrivals``).
-    ``knobs`` are ``scheduler.X``, ``router.X``, ``engine.X``, ``latency.X``, ``live.X``;
-    ``parameters`` the workload's.
+    ``knobs`` are ``SLOT.X`` (``scheduler.beta``), ``SLOT`` itself (``gate``: another policy), ``engine.X``,
+    ``latency.X``, ``tools.cores``, ``live.X``; ``parameters`` the workload's.
     """
 
     system: str
@@ -84,13 +86,24 @@ class RunConfig:
             raise UsageError(f"{DECISIONS} must be true or false, got {text!r}")
         return text == "true"
 
+    def tool_cores(self) -> float:
+        """Cores for tools, INF for no limit."""
+        text = self.knobs.get(TOOL_CORES, "inf")
+        try:
+            cores = float(text)
+        except ValueError:
+            cores = math.nan
+        if not cores > 0:
+            raise UsageError(f"{TOOL_CORES} must be a number of cores above 0, got {text!r}")
+        return cores
+
     def calibration(self) -> str | None:
         """Name or file of the calibration, None if there is none."""
         return self.knobs.get(CALIBRATION)
 
     def policy_knobs(self) -> dict[str, str]:
         """The knobs that are the system's."""
-        ours = {DECISIONS, CALIBRATION, *FACTORS, *LIVE, *(f"engine.{name}" for name in LIMITS)}
+        ours = {DECISIONS, CALIBRATION, TOOL_CORES, *FACTORS, *LIVE, *(f"engine.{name}" for name in LIMITS)}
         return {k: v for k, v in self.knobs.items() if k not in ours}
 
     def words(self, seeds: int = 1) -> list[str]:
@@ -140,6 +153,7 @@ def _check(config: RunConfig) -> None:
     _check_factors(config)
     _check_live(config)
     config.records_decisions()
+    config.tool_cores()
 
 
 def _check_horizon(config: RunConfig) -> None:

@@ -22,12 +22,12 @@ from bench.offline import Ledger, Offline, offline
 from bench.serving import Serving, serving
 from bench.tables import FORMAT
 from bench.traps import quantum_below_recompute
-from systems.catalog import SystemSpec, load_system
+from systems.catalog import SLOTS, SystemSpec, load_system
 from systems.latency.calibration import load_calibration
 from systems.latency.catalog import latency_for
 from systems.latency.scaled import ServedModel, floor
 from systems.protocols import LatencyModel
-from vocabulary import BLOCK, EngineConfig
+from vocabulary import BLOCK, INF, EngineConfig
 from workloads.arrivals import parse
 from workloads.base import ProgramSet, ProgramSpec
 from workloads.overflow import exceeded
@@ -80,6 +80,7 @@ class Planned:
             "transfer": None if self.serving.transfer is None else asdict(self.serving.transfer),
             "latency": self.step_times,
             "replicas": config.replicas,
+            **({} if (cores := config.tool_cores()) == INF else {"tool_cores": cores}),
         }
 
     @property
@@ -232,7 +233,7 @@ class Plan(Planned):
 def guests(spec: SystemSpec) -> dict[str, str]:
     """Policies from outside the project, with a hash of their source: their name is not enough."""
     found = {}
-    for name in (spec.scheduler, spec.router):
+    for name in (getattr(spec, slot) for slot in SLOTS):
         if ":" in name:
             try:
                 source = inspect.getsource(import_module(name.partition(":")[0]))
@@ -251,7 +252,8 @@ def plan(config: RunConfig) -> Plan:
 
 def spec_of(config: RunConfig) -> SystemSpec:
     """The system, every knob resolved. Raises UsageError."""
-    with policies_of(config.system, config.scheduler, config.router):
+    replaced = (config.knobs.get(slot) for slot in SLOTS)
+    with policies_of(config.system, config.scheduler, config.router, *replaced):
         return explained(
             lambda: load_system(config.system, config.scheduler, config.router, config.policy_knobs())
         )

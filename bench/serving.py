@@ -74,6 +74,7 @@ def serving(config: RunConfig, spec: SystemSpec, room: Room) -> Serving:
         preemption=options["preemption"],
         host_blocks=_host_blocks(config, options) if moves else 0,
         host_tier=options["host_tier"],
+        retains=spec.keeps,
         record_decisions=config.records_decisions(),
     )
     return Serving(engine, _transfer(config, options) if moves else None, fallbacks)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypedDict
 
-from systems.catalog import SystemSpec, build_front, gate_names
+from systems.catalog import SystemSpec, build_front, build_retention
 from systems.slots import DEFAULTS, Knob
 from vocabulary import INF
 
@@ -86,7 +86,9 @@ _LIMITS: dict[str, tuple[_Limit, ...]] = {"sim": (), "reference": (), "vllm-virt
 _OPTIONS = ("prefix_cache", "chunked_prefill", "schedule_every", "preemption", "host_tier")
 _NO_CACHE_VIEW = "needs the prefix cache laid open to the policy, which a vLLM server does not do"
 _NO_ORACLE = "needs to know how long replies will be, which a live server does not"
-_NO_GATEWAY = "gates act in our gateway: a live one, which virtual time does not have yet"
+_NO_SANDBOX = "live runs have no sandboxes for tools: programs' tools there are times"
+_NO_FUTURE = "needs to know how long tools will take, which a live server does not"
+_NO_CACHE = "keeps what is in the prefix cache, which is off"
 _NOT_THE_GATEWAY = "gates act in our gateway, whose place a third-party front takes"
 _NO_FRONT = "a third-party router is a process of its own, which virtual time cannot have"
 _TEXT_ONLY = "it refuses prompts of token ids, which live runs send"
@@ -98,7 +100,7 @@ def capabilities(spec: SystemSpec, engine: str) -> list[Capability]:
     if engine not in ENGINES:
         raise ValueError(f"unknown engine {engine!r}; it is one of {', '.join(ENGINES)}")
     rows = [_scheduler(spec, engine), _router(spec, engine), _gate(spec, engine)]
-    rows += [_retention(spec.retention), *_front(spec, engine)]
+    rows += [_retention(spec, engine), _environment(spec, engine), *_front(spec, engine)]
     return rows + [_option(name, spec.engine_option(name), _LIMITS[engine]) for name in _OPTIONS]
 
 
@@ -172,20 +174,23 @@ def _router(spec: SystemSpec, engine: str) -> Capability:
 
 def _gate(spec: SystemSpec, engine: str) -> Capability:
     name, reason = spec.gate, ""
-    if ":" not in name and name not in gate_names():
-        reason = "no such gate is here yet"
-    elif name != DEFAULTS["gate"] and engine != "vllm":
-        reason = _NO_GATEWAY
-    elif name != DEFAULTS["gate"] and spec.front != DEFAULTS["front"]:
+    if name != DEFAULTS["gate"] and engine == "vllm" and spec.front != DEFAULTS["front"]:
         reason = _NOT_THE_GATEWAY
     return Capability("gate", name, IMPOSSIBLE if reason else EXACT, reason)
 
 
-def _retention(name: str) -> Capability:
-    """Retention is the engines' own, or not here."""
-    if name == DEFAULTS["retention"]:
-        return Capability("retention", name)
-    return Capability("retention", name, IMPOSSIBLE, "no such retention is here yet")
+def _retention(spec: SystemSpec, engine: str) -> Capability:
+    reason = ""
+    if engine == "vllm" and getattr(build_retention(spec), "clairvoyant", False):
+        reason = _NO_FUTURE
+    elif spec.keeps and spec.engine_option("prefix_cache") is False:
+        reason = _NO_CACHE
+    return Capability("retention", spec.retention, IMPOSSIBLE if reason else EXACT, reason)
+
+
+def _environment(spec: SystemSpec, engine: str) -> Capability:
+    reason = _NO_SANDBOX if engine == "vllm" and spec.environment != DEFAULTS["environment"] else ""
+    return Capability("environment", spec.environment, IMPOSSIBLE if reason else EXACT, reason)
 
 
 def _front(spec: SystemSpec, engine: str) -> list[Capability]:

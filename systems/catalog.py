@@ -1,4 +1,4 @@
-"""Named systems: which scheduler, router, gate, retention, front and engine options serve.
+"""Named systems: which scheduler, router, gate, retention, environment, front and engine options serve.
 
 ``catalog/NAME.toml`` is a system; one new file adds one, nothing else needs an
 edit. A ``SystemSpec`` is data: every knob resolved, ready to be hashed and
@@ -19,20 +19,20 @@ from typing import Any, cast
 from systems.engine_options import ENGINE_OPTIONS, engine_options
 from systems.fronts.protocol import Front
 from systems.process_table import ProcessTable
-from systems.protocols import Gate, Router, Scheduler
+from systems.protocols import Environment, Gate, Retention, Router, Scheduler
 from systems.slots import (
     DEFAULTS,
-    PUBLISHED,
     CatalogError,
     Knob,
     Knobs,
+    environment_names,
     front_names,
     gate_names,
     guest,
     make,
-    named,
     policy_class,
     resolved,
+    retention_names,
     router_names,
     scheduler_names,
     skip,
@@ -41,15 +41,16 @@ from systems.slots import (
 )
 
 __all__ = [
-    "DEFAULT_SYSTEM", "ENGINE_OPTIONS", "CatalogError", "SystemSpec", "build_front", "build_gate",
-    "build_router", "build_scheduler", "build_table", "front_names", "gate_names", "load_system",
-    "router_names", "scheduler_names", "skipped", "system_names",
+    "DEFAULT_SYSTEM", "ENGINE_OPTIONS", "SLOTS", "CatalogError", "SystemSpec", "build_environment",
+    "build_front", "build_gate", "build_retention", "build_router", "build_scheduler", "build_table",
+    "environment_names", "front_names", "gate_names", "load_system", "retention_names", "router_names",
+    "scheduler_names", "skipped", "system_names",
 ]  # fmt: skip
 
 FOLDER = Path(__file__).with_suffix("")
 DEFAULT_SYSTEM = "vllm-opt"
 """What fills the slots that a policy given alone leaves open."""
-SLOTS = ("scheduler", "router", "gate", "retention", "front")
+SLOTS = ("scheduler", "router", "gate", "retention", "environment", "front")
 FRONT_ROUTES = "front"
 """The router of a system whose third-party front routes by a rule that no router of ours has."""
 _Named = tuple[str, tuple[tuple[str, Knob], ...]]
@@ -78,6 +79,8 @@ class SystemSpec:
     gate_knobs: tuple[tuple[str, Knob], ...]
     retention: str
     retention_knobs: tuple[tuple[str, Knob], ...]
+    environment: str
+    environment_knobs: tuple[tuple[str, Knob], ...]
     front: str
     front_knobs: tuple[tuple[str, Knob], ...]
     engine: tuple[tuple[str, Knob], ...]
@@ -91,11 +94,17 @@ class SystemSpec:
     def digest(self) -> str:
         """16 hex digits over everything that decides: policies, knobs, options; not the name.
 
-        Our own front adds nothing: results from before there were others keep their digest.
+        Our own front and no environment add nothing: results from before there were others keep their digest.
         """
-        deciding = SLOTS if self.front != DEFAULTS["front"] else SLOTS[:-1]
+        younger = ("environment", "front")
+        deciding = [s for s in SLOTS if s not in younger or getattr(self, s) != DEFAULTS[s]]
         slots = [(getattr(self, slot), getattr(self, f"{slot}_knobs")) for slot in deciding]
         return hashlib.sha256(json.dumps([slots, self.engine]).encode()).hexdigest()[:16]
+
+    @property
+    def keeps(self) -> bool:
+        """Whether engines must be able to keep or drop what programs left (``EngineConfig.retains``)."""
+        return self.retention != DEFAULTS["retention"] or bool(dict(self.gate_knobs).get("pause_frees_kv"))
 
     def engine_option(self, name: str) -> Knob:
         """The value of an engine option, such as ``prefix_cache``."""
@@ -109,7 +118,8 @@ def system_names() -> list[str]:
 
 def skipped() -> dict[str, str]:
     """Files of the catalog and of the slots' folders that cannot be loaded: why, by place."""
-    for names in (system_names, scheduler_names, router_names, gate_names, front_names):
+    policies = (scheduler_names, router_names, gate_names, retention_names, environment_names, front_names)
+    for names in (system_names, *policies):
         names()
     return skipped_files()
 
@@ -122,16 +132,21 @@ def load_system(
     *,
     gate: str | None = None,
     retention: str | None = None,
+    environment: str | None = None,
     front: str | None = None,
 ) -> SystemSpec:
     """The system ``name``: of the catalog, or ``pkg.mod:Class``, a policy of any kind.
 
     The others replace a slot (its knobs in the catalog go with it; a third-party ``front``
     takes the router away, too). ``knobs`` maps "scheduler.beta", "router.x",
-    "engine.prefix_cache" to values; text is parsed ("inf", "1,2,3", "true"). Raises CatalogError.
+    "engine.prefix_cache" to values; text is parsed ("inf", "1,2,3", "true"); "gate" alone, without a dot,
+    replaces that slot, too. Raises CatalogError.
     """
     table = _read(name)
-    given = {"front": front, "scheduler": scheduler, "router": router, "gate": gate, "retention": retention}
+    given = {"front": front, "scheduler": scheduler, "router": router, "gate": gate, "retention": retention,
+             "environment": environment}  # fmt: skip
+    given = {slot: knobs.get(slot, other) for slot, other in given.items()}
+    knobs = {path: value for path, value in knobs.items() if path not in SLOTS}
     for slot, other in given.items():
         if other is not None and other != table.get(slot, {}).get("name"):
             _replace(table, slot, other)
@@ -159,10 +174,19 @@ def build_router(spec: SystemSpec) -> Router:
 
 
 def build_gate(spec: SystemSpec) -> Gate:
-    """A new gate for one deployment. Raises CatalogError for one that is only published."""
-    if spec.gate in PUBLISHED["gate"]:
-        raise CatalogError(f"system {spec.name}: no gate {spec.gate} is here yet")
+    """A new gate for one deployment."""
     return cast(Gate, policy_class("gate", spec.gate, spec.name)(**dict(spec.gate_knobs)))
+
+
+def build_retention(spec: SystemSpec) -> Retention:
+    """A new retention policy for one deployment."""
+    return cast(Retention, policy_class("retention", spec.retention, spec.name)(**dict(spec.retention_knobs)))
+
+
+def build_environment(spec: SystemSpec) -> Environment:
+    """A new environment policy for one deployment."""
+    cls = policy_class("environment", spec.environment, spec.name)
+    return cast(Environment, cls(**dict(spec.environment_knobs)))
 
 
 def build_front(spec: SystemSpec) -> Front | None:
@@ -258,7 +282,7 @@ def _spec(name: str, table: Mapping[str, Any], place: str) -> SystemSpec:
     """Every slot made or looked up, which checks it."""
     scheduler = cast(Scheduler, make("scheduler", table["scheduler"], place))
     router, reads_prompt = _router(table, place)
-    gate, retention, front = (_policy(slot, table[slot], place) for slot in ("gate", "retention", "front"))
+    gate, retention, environment, front = (_policy(slot, table[slot], place) for slot in SLOTS[2:])
     return SystemSpec(
         name=name,
         description=table["description"],
@@ -271,6 +295,8 @@ def _spec(name: str, table: Mapping[str, Any], place: str) -> SystemSpec:
         gate_knobs=gate[1],
         retention=retention[0],
         retention_knobs=retention[1],
+        environment=environment[0],
+        environment_knobs=environment[1],
         front=front[0],
         front_knobs=front[1],
         engine=engine_options(table.get("engine", {}), place),
@@ -283,10 +309,12 @@ def _spec(name: str, table: Mapping[str, Any], place: str) -> SystemSpec:
 
 
 def _policy(slot: str, given: Mapping[str, Any], place: str) -> _Named:
-    """A gate, retention or front: made, which checks its knobs, or looked up where there is none to make."""
+    """A gate, retention, environment or front: made, which checks its knobs; our own front has none."""
     name = given["name"]
-    if slot == "retention" or name in PUBLISHED.get(slot, ()) or (slot, name) == ("front", DEFAULTS["front"]):
-        return named(slot, given, place)
+    if (slot, name) == ("front", DEFAULTS["front"]):
+        if knob := next((knob for knob in given if knob != "name"), None):
+            raise CatalogError(f"{place}: {unknown(f'{name} knob', knob, ())}")
+        return name, ()
     return name, resolved(make(slot, given, place))
 
 

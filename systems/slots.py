@@ -1,7 +1,8 @@
 """The slots of a system: policies found by scanning, imported, made and checked.
 
 ``schedulers/*.py`` with a module-level ``SCHEDULER``, ``routers/*.py`` with a ``ROUTER``,
-``gates/*.py`` with a ``GATE`` and ``fronts/*.py`` with a ``FRONT`` are found: one new file
+``gates/*.py`` with a ``GATE``, ``retentions/*.py`` with a ``RETENTION``, ``environments/*.py`` with an
+``ENVIRONMENT`` and ``fronts/*.py`` with a ``FRONT`` are found: one new file
 adds one, nothing else needs an edit. One that cannot be loaded is skipped with a line on
 stderr, and is an error only where it is the one asked for. ``pkg.mod:Class`` names a policy
 outside the project.
@@ -19,14 +20,9 @@ from pathlib import Path
 from typing import Any, cast
 
 ROOM = Path(__file__).parent
-DEFAULTS = {"gate": "open", "retention": "lru", "front": "gateway"}
+DEFAULTS = {"gate": "open", "retention": "lru", "environment": "none", "front": "gateway"}
 """What a system does that says nothing: programs run when they arrive, KV goes least recently used first,
-and our own gateway stands between clients and engines."""
-PUBLISHED = {
-    "gate": ("las-fairness", "progress-ttl", "thunderagent"),
-    "retention": ("continuum-fixed", "continuum-ttl", "infercept", "survival"),
-}
-"""Gates and retention policies a system may name that nothing here implements (``capabilities`` says so)."""
+tools need no sandbox, and our own gateway stands between clients and engines."""
 
 Knob = float | bool | str | tuple[float, ...]
 Knobs = Mapping[str, object]
@@ -34,14 +30,24 @@ _METHODS = {
     "scheduler": ("arrive", "expire", "due", "finish", "abort"),
     "router": ("route",),
     "gate": ("request", "finish", "abort", "end", "next_tick", "tick"),
+    "retention": ("idle", "victims"),
+    "environment": ("arrive", "held", "resume", "keep"),
     "front": ("command", "headers", "end", "counterpart"),
 }
 _MEMBERS = {
     "scheduler": ("name", "unit", "clairvoyant", "tracks_wait", "start", "stop", "next_due", "end"),
     "router": ("name",),
     "gate": ("name", *_METHODS["gate"]),
+    "retention": ("name", *_METHODS["retention"]),
+    "environment": ("name", *_METHODS["environment"]),
     "front": ("name", "requirement", "health", "token_ids", "keeps_body", "pins", *_METHODS["front"]),
 }
+_OPTIONAL = {
+    "scheduler": {"reads_cache": ("attach",)},
+    "gate": {"places": ("place",), "counts": ("count",)},
+    "retention": {"watches": ("look", "back", "end")},
+}
+"""What a policy must have, too, if it declares something (systems/protocols.py)."""
 _SKIPPED: dict[str, str] = {}
 """Files that could not be loaded and why, by their place."""
 
@@ -63,6 +69,16 @@ def router_names() -> list[str]:
 def gate_names() -> list[str]:
     """The gates found in ``systems/gates``, sorted."""
     return sorted(found("gate"))
+
+
+def retention_names() -> list[str]:
+    """The retention policies found in ``systems/retentions``, sorted."""
+    return sorted(found("retention"))
+
+
+def environment_names() -> list[str]:
+    """The environment policies found in ``systems/environments``, sorted."""
+    return sorted(found("environment"))
 
 
 def front_names() -> list[str]:
@@ -120,8 +136,9 @@ def _built(kind: str, name: str, cls: Any, knobs: Knobs, place: str) -> object:
     except (ValueError, TypeError) as error:
         raise CatalogError(f"{place}: [{kind}] {name}: {error}") from error
     missing = [m for m in (*_MEMBERS[kind], *known) if not hasattr(policy, m)]
-    if kind == "scheduler" and getattr(policy, "reads_cache", False) and not hasattr(policy, "attach"):
-        missing.append("attach")
+    for flag, methods in _OPTIONAL.get(kind, {}).items():
+        if getattr(policy, flag, False):
+            missing += [method for method in methods if not hasattr(policy, method)]
     if missing:
         raise CatalogError(f"{place}: {kind} {name} lacks {', '.join(missing)} (see systems/protocols.py)")
     return cast(object, policy)
@@ -135,7 +152,7 @@ def policy_class(kind: str, name: str, place: str) -> Any:
             broken = f"systems/{kind}s/{name.replace('-', '_')}.py"
             if broken in _SKIPPED:
                 raise CatalogError(f"{broken} cannot be loaded: {_SKIPPED[broken]}")
-            known = {*classes, *PUBLISHED.get(kind, ()), *filter(None, [DEFAULTS.get(kind)])}
+            known = {*classes, *filter(None, [DEFAULTS.get(kind)])}
             raise CatalogError(f"{place}: {unknown(kind, name, known)}")
         return classes[name]
     kind_found, cls = guest(name)
@@ -178,23 +195,6 @@ def resolved(policy: object) -> tuple[tuple[str, Knob], ...]:
     """A policy keeps each knob, checked, in an attribute of the knob's name."""
     pairs = ((knob, getattr(policy, knob)) for knob in sorted(knob_names(type(policy))))
     return tuple((knob, tuple(value) if isinstance(value, list) else value) for knob, value in pairs)
-
-
-def named(kind: str, slot: Mapping[str, Any], place: str) -> tuple[str, tuple[tuple[str, Knob], ...]]:
-    """Name and knobs, as they stand, of a gate or retention that nothing here implements, or of the default.
-
-    Raises CatalogError for a name nobody knows, and for knobs of the default, which has none.
-    """
-    name, default = slot["name"], DEFAULTS[kind]
-    if name not in (default, *PUBLISHED.get(kind, ())):
-        raise CatalogError(f"{place}: {unknown(kind, name, (default, *PUBLISHED.get(kind, ())))}")
-    knobs = {key: value for key, value in slot.items() if key != "name"}
-    if name == default and knobs:
-        raise CatalogError(f"{place}: {unknown(f'{name} knob', next(iter(knobs)), ())}")
-    for key, value in knobs.items():
-        if not isinstance(value, bool | int | float | str):
-            raise CatalogError(f"{place}: {kind}.{key} must be a number, text, true or false; got {value!r}")
-    return name, tuple(sorted(knobs.items()))
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
