@@ -72,17 +72,19 @@ def _call_times(calls: pd.DataFrame) -> list[str]:
     parts = calls[_CALL_PARTS]
     bad = parts.sum(axis=1) != calls.t_end - calls.t_arrive
     negative = (parts < 0).any(axis=1)
+    held = (calls.hold_s < 0) | (calls.hold_s > calls.wait_s)
     return [
         *_first(bad, calls.seq, "prefill + re-prefill + decode + swap + wait == t_end - t_arrive of a call"),
         *_first(negative, calls.seq, "no part of a call's time is negative"),
+        *_first(held, calls.seq, "0 <= hold_s <= wait_s of a call"),
     ]
 
 
 def _programs_against_calls(programs: pd.DataFrame, calls: pd.DataFrame) -> list[str]:
     """A program's totals are its calls' sums; a call belongs to a program."""
     work = calls.assign(exec_s=calls[_EXEC_PARTS].sum(axis=1), calls=1)
-    names = ["calls", "prompt_tokens", "output_tokens", "cached_tokens", "preemptions", "wait_s", "exec_s",
-             "swap_s"]  # fmt: skip
+    names = ["calls", "prompt_tokens", "output_tokens", "cached_tokens", "preemptions", "wait_s", "hold_s",
+             "exec_s", "swap_s"]  # fmt: skip
     sums = work.groupby("program")[names].sum()
     rows = programs.set_index("program")
     sums = sums.reindex(rows.index, fill_value=0)

@@ -22,9 +22,10 @@ class ProgramRow:
     the branch that ended last) and sum exactly: cp_wait_s + cp_prefill_s +
     cp_reprefill_s + cp_decode_s + cp_swap_s + cp_tool_s + cp_think_s +
     cp_overhead_s == t_end - t_arrive. The others sum over all calls; ``swap_s`` is
-    the part of ``exec_s`` in which KV moved to or from host memory. A program ends
-    when its last thread ends, spawned ones included. ``outcome``: finished, or
-    abandoned (its client left); running until then.
+    the part of ``exec_s`` in which KV moved to or from host memory, ``hold_s`` that of
+    ``wait_s`` in which a gate held the program at the door. A program ends when its last
+    thread ends, spawned ones included. ``outcome``: finished, or abandoned (its client
+    left); running until then.
     """
 
     program: int
@@ -38,6 +39,7 @@ class ProgramRow:
     output_tokens: int = 0
     cached_tokens: int = 0
     wait_s: float = 0.0
+    hold_s: float = 0.0
     exec_s: float = 0.0
     swap_s: float = 0.0
     tool_s: float = 0.0

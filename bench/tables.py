@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-FORMAT = 3
+FORMAT = 4
 """Version of tables and summary: part of a cell's address, raised when either changes."""
 
 DTYPES = {"i4": "<i4", "i8": "<i8", "f8": "<f8", "b": "|b1"}
@@ -78,7 +78,7 @@ PROGRAMS = Table(
     "programs",
     _same(
         "program:i4 kind:s t_arrive:f8 t_end:f8 outcome:s calls:i4 threads:i4 prompt_tokens:i8 "
-        "output_tokens:i8 cached_tokens:i8 wait_s:f8 exec_s:f8 swap_s:f8 tool_s:f8 think_s:f8 "
+        "output_tokens:i8 cached_tokens:i8 wait_s:f8 hold_s:f8 exec_s:f8 swap_s:f8 tool_s:f8 think_s:f8 "
         "preemptions:i4 cp_wait_s:f8 cp_prefill_s:f8 cp_reprefill_s:f8 cp_decode_s:f8 cp_swap_s:f8 "
         "cp_tool_s:f8 cp_think_s:f8 cp_overhead_s:f8"
     ),
@@ -97,7 +97,7 @@ CALLS = Table(
         *_same(
             "engine:i4 t_arrive:f8 t_first_sched:f8 t_first_token:f8 t_end:f8 output_tokens:i4 "
             "cached_tokens:i4 prefill_tokens:i4 reprefill_tokens:i8 prefill_s:f8 reprefill_s:f8 "
-            "decode_s:f8 swap_s:f8 wait_s:f8 served:f8 steps:i4 preemptions:i4 demotions:i4 promotions:i4 "
+            "decode_s:f8 swap_s:f8 wait_s:f8 hold_s:f8 served:f8 steps:i4 preemptions:i4 demotions:i4 promotions:i4 "
             "level:i4 aborted:b"
         ),
     ),

@@ -51,11 +51,11 @@ class Task:
     ``parent`` waits for it (a join or a timeout) or is None (root, spawned).
     ``ticket`` counts its effects, so that a late wake-up is recognised.
     ``call``: its open call, at ``engine``, carrying ``snap``.
-    ``single``: it waits for one child's result (a timeout), not for a list.
+    ``thread``: of its last call. ``single``: it waits for one child's result (a timeout), not for a list.
     """
 
     __slots__ = ("call", "children", "coroutine", "engine", "handle", "parent", "path", "pending", "place",
-                 "results", "run", "single", "snap", "ticket", "tool")  # fmt: skip
+                 "results", "run", "single", "snap", "thread", "ticket", "tool")  # fmt: skip
 
     def __init__(self, run: Run, coroutine: Program, parent: Task | None = None, place: int = 0) -> None:
         self.run = run
@@ -71,6 +71,7 @@ class Task:
         self.call: Call | None = None
         self.engine = 0
         self.snap = NO_SNAPSHOT
+        self.thread = ""
         self.handle: Handle | None = None
         self.single = False
         run.tasks += 1
@@ -108,6 +109,7 @@ class Task:
         row.output_tokens += output
         row.cached_tokens += done.cached_tokens
         row.wait_s += wait_s
+        row.hold_s += done.hold_s
         row.exec_s += prefill_s + again_s + decode_s + swap_s
         row.swap_s += swap_s
         row.preemptions += done.preemptions

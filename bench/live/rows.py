@@ -120,6 +120,7 @@ def _program(program: LiveProgram, calls: Sequence[Finished], live: LiveRun) -> 
         row.cached_tokens += call.cached_tokens
         row.preemptions += call.preemptions
         row.wait_s += call.wait_s
+        row.hold_s += call.hold_s
         row.swap_s += call.swap_s
         row.exec_s += call.prefill_s + call.reprefill_s + call.decode_s + call.swap_s
     _critical(row, program, {f"{c.call.thread.replace('.', '_')}.{c.call.index}": c for c in calls}, live)

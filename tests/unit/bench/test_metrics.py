@@ -233,6 +233,7 @@ def test_sum_rules_hold_on_consistent_rows(run):
         ("calls", "decode_s", "t_end - t_arrive of a call"),
         ("calls", "swap_s", "t_end - t_arrive of a call"),
         ("programs", "swap_s", "calls' swap_s"),
+        ("programs", "hold_s", "calls' hold_s"),
         ("programs", "cp_swap_s", "critical path"),
         ("calls", "reprefill_tokens", "engines' computed_prefill_tokens"),
         ("calls", "preemptions", "engines' preemptions"),
@@ -246,6 +247,11 @@ def test_each_sum_rule_catches_its_violation(run, table, column, rule):
     with pytest.raises(RuleBroken, match="bug") as caught:
         check(tables)
     assert rule in str(caught.value)
+
+
+def test_a_hold_longer_than_the_wait_is_caught(run):
+    run.calls.loc[3, "hold_s"] = run.calls.wait_s[3] + 2**-30
+    assert any("hold_s <= wait_s" in line for line in broken_rules(run))
 
 
 def test_time_counted_twice_on_a_critical_path_is_caught(run):
