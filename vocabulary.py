@@ -45,6 +45,7 @@ class Call:
     ``remaining`` is the program's remaining work in output tokens, this call
     included, ``output`` this call's; None unless the scheduler declares itself
     clairvoyant. ``prompt`` is filled only for routers that declare ``reads_prompt``.
+    ``kept``: tokens that were kept for its thread when it was made (systems.protocols.Retention).
     """
 
     seq: int
@@ -57,6 +58,7 @@ class Call:
     remaining: float | None = None
     output: float | None = None
     prompt: tuple[Segment, ...] = ()
+    kept: int = 0
 
 
 class Body:

@@ -174,9 +174,10 @@ class Retention(Protocol):
     One object per deployment. Optional, by class attributes:
     ``clairvoyant = True``: finds ``Away.duration``.
     ``watches = True``: has ``look(view, waiting_tokens, now)``, told right before ``idle`` how full the
-    thread's engine is and how many prompt tokens wait there or at the door for it; ``back(program, thread,
-    cached_tokens, prompt_tokens, now)``, when the thread's next call has found ``cached_tokens`` of its
-    prompt; and ``end(program, now)``.
+    thread's engine is and how many prompt tokens wait there or at the door for it; ``called(program, thread,
+    now)``, when the thread makes its next call, from which on it is no longer away; ``back(program, thread,
+    cached_tokens, prompt_tokens, now)``, when that call has found ``cached_tokens`` of its prompt (at its
+    admission, or at its end, where that is when the host learns it); and ``end(program, now)``.
     An attribute ``events`` is a list of ``vocabulary.KeepEvent`` that the host empties into its log.
     """
 
