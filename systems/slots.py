@@ -42,10 +42,10 @@ _MEMBERS = {
     "environment": ("name", *_METHODS["environment"]),
     "front": ("name", "requirement", "health", "token_ids", "keeps_body", "pins", *_METHODS["front"]),
 }
-_OPTIONAL = {
+_OPTIONAL: dict[str, dict[str, tuple[str, ...]]] = {
     "scheduler": {"reads_cache": ("attach",)},
     "gate": {"places": ("place",), "counts": ("count",)},
-    "retention": {"watches": ("look", "back", "end")},
+    "retention": {"watches": ("look", "called", "back", "end")},
 }
 """What a policy must have, too, if it declares something (systems/protocols.py)."""
 _SKIPPED: dict[str, str] = {}
