@@ -24,7 +24,7 @@ FACTORS = ("latency.prefill", "latency.decode", "latency.overhead", "engine.kv_s
 CALIBRATION = "latency.calibration"
 """Knob: a shipped calibration or a file of ``bench calibrate``, which corrects step times."""
 TOOL_CORES = "tools.cores"
-"""Knob: cores on which the tools of all programs run (processor sharing); without limit where it is not given."""
+"""Knob: cores on which the tools of all programs run (processor sharing); no limit where it is not given."""
 LIVE = tuple(f"live.{name}" for name in ("how", "python", "attach", "front", "driver", "client", "load"))
 """Knobs: how live engines are run (``bench.live.options``)."""
 MOST = {"n": 10_000_000, "replicas": 1_024}

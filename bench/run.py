@@ -241,6 +241,7 @@ def drive_plan(plan: Plan, sink: Sink, progress: Progress | None = None) -> RunE
     table = build_table(plan.spec)
     try:
         schedulers, router = _policies(plan, table)
+        governing = governing_policies(plan)
         engines = _engines(plan, schedulers)
         try:
             return drive(
@@ -252,6 +253,8 @@ def drive_plan(plan: Plan, sink: Sink, progress: Progress | None = None) -> RunE
                 table=table,
                 sink=sink,
                 remaining=output_tokens if plan.spec.clairvoyant else None,
+                cores=plan.config.tool_cores(),
+                **governing,
                 progress=None if progress is None else lambda done, _now: progress(done, count),
             )
         finally:
@@ -280,6 +283,24 @@ def _policies(plan: Plan, table: ProcessTable) -> tuple[list[Scheduler], Router]
     if ":" in spec.scheduler and plan.config.engine != "vllm-virtual":
         schedulers = [Checked(scheduler, spec.scheduler) for scheduler in schedulers]
     return schedulers, CheckedRouter(router, spec.router) if ":" in spec.router else router
+
+
+def governing_policies(plan: Planned) -> dict[str, Any]:
+    """Gate, retention and environment of a system, by name; those that do nothing are left out."""
+    from systems.catalog import build_environment, build_gate, build_retention
+    from systems.checked import Watched
+    from systems.slots import DEFAULTS
+
+    spec, found = plan.spec, {}
+    builders = {"gate": build_gate, "retention": build_retention, "environment": build_environment}
+    for slot, build in builders.items():
+        name = getattr(spec, slot)
+        if name == DEFAULTS[slot]:
+            continue
+        with policies_of(name):
+            policy: Any = build(spec)
+        found[slot] = Watched(policy, f"{slot} {name}") if ":" in name else policy
+    return found
 
 
 def output_tokens(spec: ProgramSpec) -> float:

@@ -145,7 +145,7 @@ def load_system(
     table = _read(name)
     given = {"front": front, "scheduler": scheduler, "router": router, "gate": gate, "retention": retention,
              "environment": environment}  # fmt: skip
-    given = {slot: knobs.get(slot, other) for slot, other in given.items()}
+    given |= {slot: str(knobs[slot]) for slot in given if slot in knobs}
     knobs = {path: value for path, value in knobs.items() if path not in SLOTS}
     for slot, other in given.items():
         if other is not None and other != table.get(slot, {}).get("name"):

@@ -125,6 +125,20 @@ class CheckedRouter:
             _asked(self._who, "end", lambda: end(program))
 
 
+class Watched:
+    """A policy of any kind: whatever a method of it raises is its fault. Raises PolicyError."""
+
+    def __init__(self, policy: object, name: str) -> None:
+        self._policy = policy
+        self._who = name
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._policy, name)
+        if not callable(found):
+            return found
+        return lambda *given: _asked(self._who, name, lambda: found(*given))
+
+
 def _asked(who: str, method: str, ask: Callable[[], T]) -> T:
     try:
         return ask()

@@ -14,7 +14,7 @@ cdef class Run:
 
 cdef class Task:
     cdef public Run run
-    cdef public object coroutine, place, tool, call, snap, handle, engine
+    cdef public object coroutine, place, tool, call, snap, handle, engine, thread
     cdef public Task parent
     cdef public tuple path
     cdef public list children, results

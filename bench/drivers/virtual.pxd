@@ -9,7 +9,7 @@ cdef double INF, GRID
 
 cdef class VirtualDriver(Effects):
     cdef public object table, sink
-    cdef public bint reads_prompt, shared_table
+    cdef public bint plain_tools, reads_prompt, shared_table
     cdef public double sample_s, next_sample
     cdef public dict runs
     cdef public long long seq, programs, calls
@@ -22,12 +22,17 @@ cdef class VirtualDriver(Effects):
     cdef _event(self)
 
     @cython.locals(run=Run)
-    cdef _arrive(self, spec)
+    cpdef arrive(self, spec)
 
     cpdef resume(self, Task task, value)
 
-    @cython.locals(run=Run, engines=list, now=double)
-    cdef _call(self, Task task, effect)
+    cpdef call(self, Task task, effect)
+
+    @cython.locals(run=Run)
+    cpdef make(self, Task task, effect)
+
+    @cython.locals(run=Run)
+    cpdef submit(self, Task task, effect)
 
     @cython.locals(run=Run, task=Task)
     cpdef left(self, row)

@@ -18,7 +18,7 @@ from bench.drivers.effects import ARRIVE, RESULT, Effects, ProgramError, raised
 from bench.drivers.tasks import Run, Task
 from bench.records import EngineSample, RunEnd, Sink
 from systems.process_table import ProcessTable
-from systems.protocols import Engine, Router
+from systems.protocols import Engine, Environment, Gate, Retention, Router
 from vocabulary import GRID, INF, Call, Finished, Usage, on_grid
 from workloads.base import ProgramSpec
 from workloads.session import CallEffect, TimedOut, ToolEffect
@@ -42,6 +42,9 @@ def drive(
     cores: float = INF,
     sample_s: float = 10.0,
     progress: Progress | None = None,
+    gate: Gate | None = None,
+    retention: Retention | None = None,
+    environment: Environment | None = None,
 ) -> RunEnd:
     """Run every program to its end and send each row to ``sink``.
 
@@ -50,11 +53,18 @@ def drive(
     gives a program's output tokens to clairvoyant schedulers, which then learn
     each call's, too. A router that declares ``reads_prompt`` finds it in the call. With
     ``shared_table`` the schedulers charge ``table`` themselves; else the front
-    end does, from what comes back with each call.
+    end does, from what comes back with each call. ``gate``, ``retention``, ``environment``: None where
+    nothing is held, kept or prepared.
     """
     if (times is None) == (concurrency is None):
         raise ValueError("give either arrival times or a concurrency")
-    driver = VirtualDriver(engines, router, table, sink, shared_table, remaining, cores, sample_s, progress)
+    common = (engines, router, table, sink, shared_table, remaining, cores, sample_s, progress)
+    if gate is None and retention is None and environment is None:
+        driver = VirtualDriver(*common)
+    else:
+        from bench.drivers.governed import GovernedDriver
+
+        driver = GovernedDriver(*common, gate, retention, environment)
     if times is not None:
         for spec, time in zip(specs, times, strict=True):
             driver.at(on_grid(time), ARRIVE, spec)
@@ -96,6 +106,7 @@ class VirtualDriver(Effects):
         self.sample_s = sample_s
         self.next_sample = 0.0
         self.progress = progress
+        self.plain_tools = self.pool is None
         self.backlog: Iterator[ProgramSpec] = iter(())
         self.runs: dict[int, Run] = {}
         self.seq = 0
@@ -165,7 +176,7 @@ class VirtualDriver(Effects):
         if now >= self.next_sample:
             self._sample()
         if kind == ARRIVE:
-            self._arrive(what)
+            self.arrive(what)
         elif type(what) is Task:
             self.woken(what, event[5], event[6], event[7])
         else:
@@ -191,7 +202,8 @@ class VirtualDriver(Effects):
         if spec is not None:
             self.at(self.now, ARRIVE, spec)
 
-    def _arrive(self, spec: ProgramSpec) -> None:
+    def arrive(self, spec: ProgramSpec) -> None:
+        """A program is here, and runs until it waits for something."""
         left = None if self.remaining is None else self.remaining(spec)
         run = self.runs[spec.index] = Run(spec, self.now, left)
         self.table.start(spec.index, self.now)
@@ -215,9 +227,9 @@ class VirtualDriver(Effects):
                 raise raised(task, error) from error
             task.ticket += 1
             if type(effect) is CallEffect:
-                self._call(task, effect)
+                self.call(task, effect)
                 return
-            if type(effect) is ToolEffect and self.pool is None:  # what follows most calls
+            if type(effect) is ToolEffect and self.plain_tools:  # what follows most calls
                 self.wake_after(effect.work_s, task, True)
                 return
             going_on, value = self.begin(task, effect)
@@ -225,23 +237,35 @@ class VirtualDriver(Effects):
                 return
             coroutine = task.coroutine  # None if it cancelled itself
 
-    def _call(self, task: Task, effect: CallEffect) -> None:
-        run, engines, now = task.run, self.engines, self.now
-        program = run.spec.index
-        self.seq = seq = self.seq + 1
-        call = Call(seq, program, effect.thread, effect.index, effect.prompt_tokens,
-                    effect.model, effect.parents, run.left,
-                    None if run.left is None else effect.output_tokens,
-                    effect.prompt if self.reads_prompt else ())  # fmt: skip
-        if len(engines) > 1:
-            task.engine = self.router.route(call, [e.view() for e in engines], now)
-        task.call = call
-        task.snap = snap = self.table.snapshot(program)
-        run.open[seq] = task
+    def call(self, task: Task, effect: CallEffect) -> None:
+        """A program asks the model: to which engine it goes, and there."""
+        call = self.make(task, effect)
+        if len(self.engines) > 1:
+            task.engine = self.router.route(call, [e.view() for e in self.engines], self.now)
+        self.submit(task, effect)
+
+    def make(self, task: Task, effect: CallEffect) -> Call:
+        """The call as policies see it; from now on it is open."""
+        run = task.run
+        self.seq += 1
+        task.call = call = Call(
+            self.seq, run.spec.index, effect.thread, effect.index, effect.prompt_tokens,
+            effect.model, effect.parents, run.left,
+            None if run.left is None else effect.output_tokens,
+            effect.prompt if self.reads_prompt else (),
+        )  # fmt: skip
+        run.open[self.seq] = task
+        return call
+
+    def submit(self, task: Task, effect: CallEffect) -> None:
+        """Give the open call to its engine."""
+        run, call = task.run, task.call
+        assert call is not None
+        task.snap = snap = self.table.snapshot(call.program)
         try:
-            engines[task.engine].submit(call, effect, snap, now)
+            self.engines[task.engine].submit(call, effect, snap, self.now)
         except ValueError as error:
-            raise ProgramError(f"program {program} ({run.spec.kind}): {error}") from error
+            raise ProgramError(f"program {call.program} ({run.spec.kind}): {error}") from error
 
     def left(self, row: Finished) -> None:
         """A call left its engine: finished, or aborted."""

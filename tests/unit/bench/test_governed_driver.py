@@ -1,0 +1,123 @@
+"""The virtual-time driver with a gate, retention and sandboxes: who is told what, and whose time it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bench.drivers.virtual import ProgramError
+from systems.gates.program_cap import ProgramCap
+from systems.protocols import Pause, Resume
+from tests.unit.bench.test_virtual_driver import run
+from vocabulary import INF, Call, GateEvent
+from workloads.session import Program, Session, TimedOut
+
+Make = Callable[[Session], Program]
+
+
+def agent(calls: int = 1, tool: float = 0.0, patience: float | None = None) -> Make:
+    """Calls of 16 + 4 tokens (4 s), each followed by a tool; a client waits ``patience`` s for a reply."""
+
+    async def program(s: Session) -> None:
+        for _ in range(calls):
+
+            async def ask() -> None:
+                await s.call(16, output=4)
+
+            try:
+                await (s.timeout(patience, ask()) if patience else ask())
+            except TimedOut:
+                return
+            if tool:
+                await s.tool("bash", tool)
+
+    return program
+
+
+def test_a_held_call_waits_at_the_door_and_that_is_its_wait() -> None:
+    sink, end = run(agent(calls=2, tool=3.0), agent(), times=[0.0, 1.0], gate=ProgramCap(programs=1))
+    first = [row for row in sink.calls if row.call.program == 0]
+    (second,) = [row for row in sink.calls if row.call.program == 1]
+    over = next(row.t_end for row in sink.programs if row.program == 0)
+    assert over >= first[-1].t_end + 3.0
+    assert second.t_arrive == 1.0
+    assert second.hold_s == over - 1.0
+    assert second.wait_s >= second.hold_s
+    assert second.t_end - second.t_arrive == second.wait_s + second.prefill_s + second.decode_s
+    assert end.calls == 3
+
+
+class Scripted:
+    """Holds program 1 until ``until``, and says what it did."""
+
+    name, places, counts = "scripted", True, True
+
+    def __init__(self, until: float = 5.0, engine: int | None = 1) -> None:
+        self.until, self.engine = until, engine
+        self.waiting = False
+        self.told: list[tuple[Any, ...]] = []
+        self.events: list[GateEvent] = []
+
+    def request(self, call: Call, engines: Any, now: float) -> bool:
+        self.told.append(("request", call.program, now))
+        if call.program != 1 or now >= self.until:
+            return True
+        self.waiting = True
+        self.events.append(GateEvent(now, 1, -1, "hold", "test", call.prompt_tokens))
+        return False
+
+    def place(self, call: Call, engines: Any, now: float) -> int:
+        return 0
+
+    def count(self, call: Call, tokens: int | None, now: float) -> None:
+        self.told.append(("count", call.program, tokens))
+
+    def finish(self, call: Call, usage: Any, now: float) -> None:
+        self.told.append(("finish", call.program, usage))
+
+    def abort(self, call: Call, usage: Any, now: float) -> None:
+        self.told.append(("abort", call.program, usage))
+        self.waiting = False
+
+    def end(self, program: int, now: float) -> None:
+        self.told.append(("end", program, now))
+
+    def next_tick(self) -> float:
+        return self.until if self.waiting else INF
+
+    def tick(self, engines: Any, now: float) -> list[Pause | Resume]:
+        if not self.waiting or now < self.until:
+            return []
+        self.waiting = False
+        return [Pause(0, 0), Resume(1, self.engine)]
+
+
+def test_the_gates_clock_its_engine_its_books_and_its_rows() -> None:
+    gate = Scripted()
+    sink, _ = run(agent(), agent(), times=[0.0, 1.0], engines=2, gate=gate)
+    zero, one = sorted(sink.calls, key=lambda row: row.call.program)
+    assert (zero.engine, one.engine) == (0, 1)
+    assert one.hold_s == 4.0
+    assert ("count", 0, 20) in gate.told
+    kinds = [kind for kind, program, _ in gate.told if program == 1]
+    assert kinds == ["request", "count", "finish", "end"]
+    assert [(d.time, d.call, d.rule, d.value) for d in sink.decided if d.rule.startswith("gate")] == [
+        (1.0, 1, "gate:hold:test", 16.0)
+    ]
+
+
+def test_a_client_that_leaves_the_door_is_never_sent() -> None:
+    gate = Scripted(until=50.0)
+    sink, _ = run(agent(), agent(patience=2.0), times=[0.0, 1.0], gate=gate)
+    (row,) = [row for row in sink.calls if row.call.program == 1]
+    assert row.aborted
+    assert row.engine == -1
+    assert (row.hold_s, row.wait_s, row.t_end) == (2.0, 2.0, 3.0)
+    assert [kind for kind, program, _ in gate.told if program == 1] == ["request", "abort", "end"]
+
+
+def test_a_gate_that_never_lets_go_is_named() -> None:
+    with pytest.raises(ProgramError, match="scripted never lets go of 1 programs"):
+        run(agent(), agent(), times=[0.0, 1.0], gate=Scripted(until=INF))
