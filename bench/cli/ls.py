@@ -74,32 +74,21 @@ def _capabilities(_: Path) -> list[Row]:
     return [{"name": s.name, **{engine: summary(s, engine) for engine in ENGINES}} for s in specs]
 
 
-def _schedulers(_: Path) -> list[Row]:
-    from systems.catalog import load_system, scheduler_names
-
-    rows = []
-    for name in scheduler_names():
-        spec = load_system("vllm-opt", scheduler=name)
-        rows.append({"name": name, "knobs": _knobs(spec.scheduler_knobs)})
-    return rows
-
-
 def _short(value: object) -> str:
     return ",".join(f"{v:g}" for v in value) if isinstance(value, tuple) else str(value)
 
 
-def _routers(_: Path) -> list[Row]:
-    from systems.catalog import load_system, router_names
+def _policies(slot: str) -> Callable[[Path], list[Row]]:
+    """The policies of a slot, with their knobs."""
 
-    specs = [load_system("vllm-opt", router=name) for name in router_names()]
-    return [{"name": s.router, "knobs": _knobs(s.router_knobs)} for s in specs]
+    def rows(_: Path) -> list[Row]:
+        from systems import catalog
 
+        names: list[str] = getattr(catalog, f"{slot}_names")()
+        specs = [catalog.load_system("vllm-opt", knobs={slot: name}) for name in names]
+        return [{"name": getattr(s, slot), "knobs": _knobs(getattr(s, f"{slot}_knobs"))} for s in specs]
 
-def _gates(_: Path) -> list[Row]:
-    from systems.catalog import gate_names, load_system
-
-    specs = [load_system("vllm-opt", gate=name) for name in gate_names()]
-    return [{"name": s.gate, "knobs": _knobs(s.gate_knobs)} for s in specs]
+    return rows
 
 
 def _fronts(_: Path) -> list[Row]:
@@ -196,9 +185,11 @@ LISTS: dict[str, Callable[[Path], list[Row]]] = {
     "systems": _systems,
     "capabilities": _capabilities,
     "workloads": _workloads,
-    "schedulers": _schedulers,
-    "routers": _routers,
-    "gates": _gates,
+    "schedulers": _policies("scheduler"),
+    "routers": _policies("router"),
+    "gates": _policies("gate"),
+    "retentions": _policies("retention"),
+    "environments": _policies("environment"),
     "fronts": _fronts,
     "engines": _engines,
     "models": _models,
