@@ -167,11 +167,12 @@ class Books:
             charge = self._told_by_reply(ticket, worker)
         self._rows.forget(worker, ticket.request_id)
         worker.calls -= 1
-        self._note(ticket, charge)
+        counted = self._note(ticket, charge)
+        tokens = None if counted is None else counted.prompt + counted.output
         done = self._door.finish if passage.outcome == "finished" else self._door.abort
         self._close(ticket)
         try:
-            done(ticket.call, charge.usage)
+            done(ticket.call, charge.usage, tokens)
         finally:  # as above
             self._programs.charge(ticket.program, ticket.snap, charge.usage, self._now())
 
@@ -183,7 +184,8 @@ class Books:
         most = worker.target.max_num_batched_tokens
         return told_by_reply(self._unit, counted, ticket.took, ticket.held_s, most)
 
-    def _note(self, ticket: Ticket, charge: Charge) -> None:
+    def _note(self, ticket: Ticket, charge: Charge) -> Counted | None:
+        """On the passage; the tokens the engine counted, None if it did not say."""
         passage = ticket.passage
         passage.served, passage.exec_s, passage.wait_s = charge.usage
         passage.source = charge.source
@@ -191,6 +193,7 @@ class Books:
         if counted is not None:
             passage.prompt_tokens, passage.output_tokens, passage.cached_tokens = counted
             self.lengths.learn(ticket.ask, counted.prompt)
+        return counted
 
     def _close(self, ticket: Ticket) -> None:
         """Not open any more; everybody is told."""

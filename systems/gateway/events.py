@@ -21,6 +21,7 @@ from typing import Any, Self
 import orjson
 
 from systems.gateway.observe import Passage
+from vocabulary import GateEvent
 
 FORMAT = "gateway-events/1"
 """In the first line; another number where a reader of this one would go wrong."""
@@ -111,6 +112,10 @@ class EventLog:
         """An engine is up, down or slow."""
         self._put({"event": "engine", "t": now, "engine": engine, "what": what, "reason": reason})
 
+    def gate(self, event: GateEvent, name: str) -> None:
+        """What the gate did to a program, and why."""
+        self._put({"event": "gate", "t": event.time, "name": name[:NAME_CHARS], **_gate(event)})
+
     def flush(self) -> None:
         """Write what is held back. Several may ask at once; never raises."""
         with self._lock:
@@ -183,6 +188,10 @@ class EventLog:
             size = os.fstat(self._file).st_size
             if size and os.pread(self._file, 1, size - 1) != b"\n":
                 os.write(self._file, b"\n")
+
+
+def _gate(event: GateEvent) -> dict[str, Any]:
+    return {name: value for name, value in event._asdict().items() if name != "time"}
 
 
 def _clean(value: object) -> object:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from systems.gateway.events import FORMAT
 from systems.gateway.observe import OUTCOMES, Passage
+from vocabulary import GateEvent
 
 
 class EventsError(ValueError):
@@ -41,8 +42,8 @@ class GatewayRun:
     """One start of a gateway, until its last line. Times in seconds since ``wall`` (Unix time).
 
     ``calls``: those that left, in that order; ``open``: seq -> engine (-1: none yet) of those that did
-    not, and ``begun`` those of them whose reply had begun; ``held``: seqs the gate held. ``dropped``: lines
-    that were lost; ``torn``: a crash cut the last one.
+    not, and ``begun`` those of them whose reply had begun; ``held``: seqs the gate held; ``gate``: what it
+    did. ``dropped``: lines that were lost; ``torn``: a crash cut the last one.
     """
 
     system: str
@@ -54,6 +55,7 @@ class GatewayRun:
     begun: set[int] = field(default_factory=set)
     programs: dict[int, Program] = field(default_factory=dict)
     engines: list[EngineEvent] = field(default_factory=list)
+    gate: list[GateEvent] = field(default_factory=list)
     dropped: int = 0
     torn: bool = False
 
@@ -156,11 +158,22 @@ def _engine(run: GatewayRun, line: Mapping[str, Any]) -> None:
     run.engines.append(EngineEvent(float(line["t"]), line["engine"], line["what"], line["reason"]))
 
 
+def _gate(run: GatewayRun, line: Mapping[str, Any]) -> None:
+    run.gate.append(gate_event(line))
+
+
+def gate_event(line: Mapping[str, Any]) -> GateEvent:
+    """Of a line ``gate``. Raises KeyError for a field that is missing."""
+    rest = [line[name] for name in GateEvent._fields[1:]]
+    return GateEvent(float(line["t"]), *rest)
+
+
 def _dropped(run: GatewayRun, line: Mapping[str, Any]) -> None:
     run.dropped += int(line["lines"])
 
 
 _TAKE: Mapping[str, Callable[[GatewayRun, Mapping[str, Any]], None]] = {
     "arrived": _arrived, "held": _held, "sent": _sent, "first": _first, "left": _left,
-    "started": _started, "ended": _ended, "engine": _engine, "dropped": _dropped,
+    "started": _started, "ended": _ended, "engine": _engine, "gate": _gate,
+    "dropped": _dropped,
 }  # fmt: skip

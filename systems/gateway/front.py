@@ -43,6 +43,7 @@ class Front:
             *calls,
             web.post("/programs/start", self._guarded(self._start)),
             web.post("/programs/end", self._guarded(self._end)),
+            web.post("/programs/release", self._guarded(self._end)),  # what ThunderAgent's clients say
             web.route("*", "/v1/{rest:.*}", self._guarded(self._pass)),
         ]
 

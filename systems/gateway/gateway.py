@@ -13,9 +13,9 @@ from systems.gateway.books import Books
 from systems.gateway.carrier import RETRY_S, Carrier
 from systems.gateway.door import Door
 from systems.gateway.errors import Refused
-from systems.gateway.farewells import Farewells
 from systems.gateway.observe import Observer
 from systems.gateway.options import GatewayOptions
+from systems.gateway.outbox import Drops, Outbox
 from systems.gateway.outlet import Hearts
 from systems.gateway.polls import Polls
 from systems.gateway.programs import Program, Programs
@@ -23,6 +23,7 @@ from systems.gateway.rows import Rows
 from systems.gateway.wires import Wires
 from systems.gateway.workers import Worker, Workers
 from systems.slots import DEFAULTS
+from vocabulary import GateEvent
 
 _LOG = logging.getLogger("gateway")
 TICK_S = 0.5
@@ -52,20 +53,22 @@ class Gateway:
         self.origin, self.origin_wall = clock(), time.time()
         self.workers = Workers(options.targets, self.now, self._engine)
         self.programs = Programs(build_table(self.system), self._started, self._ended)
-        self.door = Door(build_gate(self.system), build_router(self.system), self.workers, self.now)
+        self._outbox = Outbox(self.workers, self.now)
+        gate, router = build_gate(self.system), build_router(self.system)
+        self.door = Door(gate, router, self.workers, self.now, self._gate, Drops(self.programs, self._outbox))
         self.rows = Rows(self.workers, self.now)
         self.wires = Wires(self.workers)
         self.hearts = Hearts(options.heartbeat_s, self.now)
         self.books = Books(
             self.programs, self.door, self.rows, self.observers, self.now,
-            unit=self.system.unit, reads_prompt=self.system.reads_prompt,
+            unit=self.system.unit,
+            reads_prompt=self.system.reads_prompt or getattr(gate, "reads_prompt", False),
         )  # fmt: skip
         self.carrier = Carrier(
             options, self.workers, self.door, self.books, self.rows, self.wires, self.hearts, self.now,
             self.origin,
         )  # fmt: skip
         self._polls = Polls(options, self.workers, self.now)
-        self._farewells = Farewells(self.workers)
         self._ticking: asyncio.Task[None] | None = None
 
     def now(self) -> float:
@@ -80,7 +83,7 @@ class Gateway:
     @property
     def unsaid(self) -> int:
         """Ends of programs that engines have not taken yet."""
-        return len(self._farewells)
+        return len(self._outbox)
 
     async def start(self) -> None:
         """Begin to watch the engines."""
@@ -103,7 +106,7 @@ class Gateway:
         self.rows.close()
         for program in self.programs:
             self.programs.end(program, "ended")
-        self._farewells.close()
+        self._outbox.close()
         for observer in self.observers:
             close: Any = getattr(observer, "close", None)
             if close is not None:
@@ -113,12 +116,12 @@ class Gateway:
         while True:
             await asyncio.sleep(TICK_S)
             self.programs.expire(self.options.lease_s, self.now())
-            self._farewells.flush()
+            self._outbox.flush()
 
     # -- what happens, told to those who watch -----------------------------------------
 
     def _started(self, program: Program) -> None:
-        program.engines.update(self._farewells.recall(program.name))
+        program.engines.update(self._outbox.recall(program.name))
         for observer in self.observers:
             observer.started(program.number, program.name, program.started)
 
@@ -128,7 +131,7 @@ class Gateway:
             again.engines |= program.engines
         else:
             for engine in program.engines:
-                self._farewells.end(program.name, engine)
+                self._outbox.end(program.name, engine)
         for observer in self.observers:
             observer.ended(program.number, program.name, why, self.now())
         try:
@@ -139,3 +142,10 @@ class Gateway:
     def _engine(self, worker: Worker, what: str, reason: str) -> None:
         for observer in self.observers:
             observer.engine(worker.id, what, reason, self.now())
+        self.door.turned()
+
+    def _gate(self, event: GateEvent) -> None:
+        program = self.programs.numbered(event.program)
+        name = "" if program is None else program.name
+        for observer in self.observers:
+            observer.gate(event, name)

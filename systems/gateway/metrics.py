@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 
 from systems.gateway.observe import Passage
-from vocabulary import EngineView
+from vocabulary import EngineView, GateEvent
 
 ADDED = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1.0, 5.0)
 """Bounds (s) of what the gateway adds, and of the event loop's lag."""
@@ -41,6 +41,8 @@ SECONDS = (
     3600.0,
 )
 """Bounds (s) of what calls and programs take."""
+REASONS = 64
+"""Label values: of what gates did and why."""
 TICK_S = 0.1
 """How often the event loop's lag is looked at."""
 
@@ -73,15 +75,17 @@ class Histogram:
 class Tokens:
     """Per engine, as its ``usage`` says."""
 
-    __slots__ = ("cached", "output", "prompt")
+    __slots__ = ("cache_unknown", "cached", "output", "prompt")
 
     def __init__(self) -> None:
-        self.prompt = self.output = self.cached = 0
+        self.prompt = self.output = self.cached = self.cache_unknown = 0
 
     def add(self, call: Passage) -> None:
         """-1: the engine did not say."""
         if call.prompt_tokens > 0:
             self.prompt += call.prompt_tokens
+            if call.cached_tokens < 0:
+                self.cache_unknown += call.prompt_tokens
         if call.output_tokens > 0:
             self.output += call.output_tokens
         if call.cached_tokens > 0:
@@ -120,6 +124,8 @@ class Metrics:
         self._over: Counter[str] = Counter()
         self._passed: Counter[str] = Counter()
         self._turns: Counter[tuple[int, str]] = Counter()
+        self._gated: Counter[tuple[str, str]] = Counter()
+        self._gated_tokens: Counter[str] = Counter()
         self._sums = {"retries": 0, "received": 0, "sent": 0, "chunks": 0}
         self._times = {name: Histogram(bounds) for name, (bounds, _) in HISTOGRAMS.items()}
         self._timer: asyncio.TimerHandle | None = None
@@ -201,6 +207,14 @@ class Metrics:
         """A turn in an engine's life."""
         self._turns[engine, what] += 1
 
+    def gate(self, event: GateEvent, name: str) -> None:  # noqa: ARG002
+        """A gate of somebody's own may give any reason: those beyond the first ``REASONS`` are ``other``."""
+        key = event.what, event.reason
+        if key not in self._gated and len(self._gated) >= REASONS:
+            key = event.what, "other"
+        self._gated[key] += 1
+        self._gated_tokens[event.what] += event.tokens
+
     def watch(self) -> None:
         """Begin to look at the lag of the running event loop, unless that has begun."""
         if self._timer is None and not self._closed:
@@ -260,6 +274,8 @@ class Metrics:
     def _of_programs(self) -> Iterable[Metric]:
         yield gauges("programs", "Programs in the table, by state.", "state", self.states())
         yield counter("programs_over", "Programs that left the table, and why.", ("why",), self._over)
+        yield counter("gate_events", "What the gate did, and why.", ("what", "reason"), self._gated)
+        yield counter("gate_tokens", "KV that was about (tokens).", ("what",), self._gated_tokens)
 
     def _of_engines(self) -> Iterable[Metric]:
         views = {str(view.id): view for view in self._views()}

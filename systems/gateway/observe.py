@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+from vocabulary import GateEvent
+
 OUTCOMES = ("finished", "error", "refused", "disconnected", "lost", "timeout")
 """Of a passage: its reply went out whole; the engine answered with an error, passed on; we refused it (bad
 request, no key, too large); the client left; the engine died or broke off; held or queued for too long, or
@@ -81,3 +83,6 @@ class Observer(Protocol):
 
     def engine(self, engine: int, what: str, reason: str, now: float) -> None:
         """An engine is up, down, or slow (it does not answer in time)."""
+
+    def gate(self, event: GateEvent, name: str) -> None:
+        """What the gate did to the program called ``name``; ``drop``: a pause of it is to free KV."""

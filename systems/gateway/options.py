@@ -16,7 +16,8 @@ class Target:
 
     ``url``: http://HOST:PORT. ``calls``: the call log of our scheduler class, where the gateway can read
     it (service then is what the scheduler counted, else it is told from the reply's ``usage``).
-    ``control``: its control socket. ``kv_blocks``: usable 16-token KV blocks, 0 if unknown. ``key``: sent
+    ``control``: its control socket. ``kv_blocks``: usable 16-token KV blocks where
+    its /metrics does not say how many, 0 if unknown. ``key``: sent
     to it as Bearer instead of the client's own authorization; empty: the client's is forwarded.
     ``max_num_batched_tokens``: of its steps, to tell how many a prompt took. Raises ValueError for a bad URL.
     """

@@ -11,6 +11,7 @@ from aiohttp import web
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from systems.gateway.door import Door
 from systems.gateway.errors import JSON, Refused
 from systems.gateway.headers import allowed
 from systems.gateway.metrics import Metrics
@@ -18,6 +19,8 @@ from systems.gateway.observe import Observer
 from systems.gateway.options import GatewayOptions
 from systems.gateway.programs import Program, Programs, State
 from systems.gateway.workers import Worker, Workers
+from systems.slots import resolved
+from vocabulary import INF
 
 SHOWN = 100
 """Programs on a page where nobody says how many."""
@@ -34,6 +37,7 @@ class Served(Protocol):
     programs: Programs
     workers: Workers
     observers: list[Observer]
+    door: Door
 
     def now(self) -> float:
         """Seconds since it began."""
@@ -67,7 +71,8 @@ class Pages:
         now, alive = gateway.now(), sum(worker.alive for worker in gateway.workers)
         status = "ok" if alive == len(gateway.workers) else "degraded" if alive else "down"
         engines = [state_of(worker, now) for worker in gateway.workers]
-        return page({"status": status, "engines": engines}, 200 if alive else 503)
+        answer = {"status": status, "gate": gateway.door.gate.name, "engines": engines}
+        return page(answer, 200 if alive else 503)
 
     async def metrics(self, _: web.Request) -> web.Response:
         """Prometheus's text format. 404 if nobody counts."""
@@ -90,9 +95,11 @@ class Pages:
         if state is not None and state not in STATES:
             raise Refused(400, f"state is one of {', '.join(STATES)}, got {state!r:.40}", param="state")
         found = [row for row in programs if state is None or row.state == state]
-        now = self._gateway.now()
-        rows = [row_of(row, now) for row in latest(found, limit)]
-        answer = {"programs": rows, "found": len(found), "total": len(programs), "states": programs.counts()}
+        rows = [self._row(row) for row in latest(found, limit)]
+        answer = {
+            "gate": told_of(self._gateway.door), "programs": rows, "found": len(found),
+            "total": len(programs), "states": programs.counts(),
+        }  # fmt: skip
         return page(answer)
 
     async def program(self, request: web.Request) -> web.Response:
@@ -101,7 +108,11 @@ class Pages:
         found = self._gateway.programs.named(name)
         if found is None:
             raise Refused(404, f"no program {name!r:.80} is in the table: it never called, or is over")
-        return page(row_of(found, self._gateway.now()))
+        return page(self._row(found))
+
+    def _row(self, program: Program) -> dict[str, Any]:
+        paused = program.number in self._gateway.door.paused
+        return {**row_of(program, self._gateway.now()), "paused": paused}
 
 
 def guarded(handler: Handler, keys: Sequence[str]) -> Handler:
@@ -140,6 +151,12 @@ def row_of(program: Program, now: float) -> dict[str, Any]:
         "exec_s": program.exec_s, "wait_s": program.wait, "engine": known(program.engine),
         "age_s": now - program.started, "idle_s": now - program.last,
     }  # fmt: skip
+
+
+def told_of(door: Door) -> dict[str, Any]:
+    """The gate that runs, its knobs as it has them (text for what is endless), and whom it keeps waiting."""
+    knobs = {name: "inf" if value == INF else value for name, value in resolved(door.gate)}
+    return {"name": door.gate.name, "knobs": knobs, "calls_held": len(door), "paused": len(door.paused)}
 
 
 def known(engine: int) -> int | None:

@@ -96,6 +96,10 @@ class Programs:
         """The program that goes by this name now."""
         return self._names.get(name)
 
+    def numbered(self, number: int) -> Program | None:
+        """The row with this number."""
+        return self._rows.get(number)
+
     def counts(self) -> dict[State, int]:
         """Programs by state."""
         found: dict[State, int] = {"idle": 0, "reasoning": 0, "held": 0}

@@ -45,8 +45,11 @@ class Worker:
         self.doubt = asyncio.Event()
 
     def view(self) -> EngineView:
-        """As routers and gates see it: calls are ours, KV is as of the last /metrics that came."""
-        total = self.target.kv_blocks or self.load.kv_blocks
+        """As routers and gates see it: calls are ours, KV is as of the last /metrics that came.
+
+        How much there is, too: an engine that was started anew may have another size.
+        """
+        total = self.load.kv_blocks or self.target.kv_blocks
         used = round(self.load.kv_share * total)
         running = min(self.load.running, self.calls) if self.load_at >= 0.0 else self.calls
         return EngineView(self.id, self.alive, self.calls, used, total, running)

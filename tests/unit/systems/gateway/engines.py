@@ -155,7 +155,7 @@ class Watch:
     """An observer that keeps everything."""
 
     def __init__(self):
-        self.told, self.passages = [], []
+        self.told, self.passages, self.gate_events = [], [], []
 
     def arrived(self, call):
         self.told.append(("arrived", call.seq))
@@ -181,6 +181,9 @@ class Watch:
 
     def engine(self, engine, what, reason, now):
         self.told.append(("engine", engine, what))
+
+    def gate(self, event, name):
+        self.gate_events.append((event, name))
 
 
 class World:

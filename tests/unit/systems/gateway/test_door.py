@@ -1,12 +1,12 @@
-"""The door with a gate that does as it is told, programs and farewells: order, ticks, and no leaks."""
+"""The door with a gate that does as it is told, programs and outbox: order, ticks, and no leaks."""
 
 import asyncio
 
 import pytest
 
 from systems.gateway.door import Door
-from systems.gateway.farewells import Farewells
 from systems.gateway.options import Target
+from systems.gateway.outbox import Outbox
 from systems.gateway.programs import Programs
 from systems.gateway.workers import Workers
 from systems.process_table import ProcessTable
@@ -167,10 +167,10 @@ def test_the_longest_path_counts_under_the_max_rule_from_where_a_call_began():
 async def test_ends_reach_an_engine_that_takes_a_few_at_a_time_and_one_that_is_not_there_yet(tmp_path):
     path = str(tmp_path / "control.sock")
     workers = Workers([Target("http://127.0.0.1:1", control=path), Target("http://127.0.0.1:2")], lambda: 0.0)
-    farewells = Farewells(workers)
-    farewells.end("early", 0)
-    farewells.end("elsewhere", 1)
-    assert len(farewells) == 1
+    outbox = Outbox(workers)
+    outbox.end("early", 0)
+    outbox.end("elsewhere", 1)
+    assert len(outbox) == 1
     heard = []
     channel = Channel(path)
 
@@ -179,18 +179,18 @@ async def test_ends_reach_an_engine_that_takes_a_few_at_a_time_and_one_that_is_n
         return {}
 
     for number in range(1000):
-        farewells.end(str(number), 0)
-    assert 0 < len(farewells) < 1001
-    while len(farewells):
+        outbox.end(str(number), 0)
+    assert 0 < len(outbox) < 1001
+    while len(outbox):
         channel.serve(handle)
-        farewells.flush()
+        outbox.flush()
     await until(lambda: channel.serve(handle) or len(heard) == 1001)
     assert heard == ["early", *map(str, range(1000))]
     channel.close()
-    farewells.end("late", 0)
+    outbox.end("late", 0)
     again = Channel(path)
-    farewells.flush()
+    outbox.flush()
     again.serve(handle)
     assert heard[-1] == "late"
-    farewells.close()
+    outbox.close()
     again.close()

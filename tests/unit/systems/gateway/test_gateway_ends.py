@@ -9,8 +9,8 @@ import pytest
 from bench.fidelity.server_calls import request_name
 from systems.gateway.call_log import names_of
 from systems.gateway.errors import Refused
-from systems.gateway.farewells import Farewells
 from systems.gateway.options import Target
+from systems.gateway.outbox import Outbox
 from systems.gateway.outlet import RawOutlet
 from systems.gateway.rows import Rows
 from systems.gateway.workers import Workers
@@ -232,12 +232,12 @@ async def test_a_reply_to_a_client_that_has_just_left_is_nobodys_error():
 
 def test_an_end_that_no_engine_has_heard_of_is_taken_back(tmp_path):
     target = Target("http://127.0.0.1:1", control=str(tmp_path / "none.sock"))
-    farewells = Farewells(Workers([target], lambda: 0.0))
-    farewells.end("p", 0)
-    farewells.end("q", 0)
-    assert (farewells.recall("p"), farewells.recall("p"), farewells.recall("")) == ([0], [], [])
-    assert len(farewells) == 1
-    farewells.close()
+    outbox = Outbox(Workers([target], lambda: 0.0))
+    outbox.end("p", 0)
+    outbox.end("q", 0)
+    assert (outbox.recall("p"), outbox.recall("p"), outbox.recall("")) == ([0], [], [])
+    assert len(outbox) == 1
+    outbox.close()
 
 
 @on_loop

@@ -7,12 +7,15 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.parser import text_string_to_metric_families
 
+from systems.gates.program_cap import ProgramCap
+from systems.gateway.door import Door
 from systems.gateway.metrics import Metrics
 from systems.gateway.options import GatewayOptions, Target
 from systems.gateway.pages import routes
 from systems.gateway.programs import Programs
 from systems.gateway.workers import Load, Workers
 from systems.process_table import ProcessTable
+from systems.routers.round_robin import RoundRobin
 
 KEYS = ("sk-one", "sk-two")
 
@@ -27,6 +30,7 @@ class Gateway:
         self.programs = Programs(ProcessTable())
         self.workers = Workers(targets, self.now)
         self.observers = [Metrics(self.workers.views)]
+        self.door = Door(ProgramCap(programs=3), RoundRobin(), self.workers, self.now)
 
     def now(self):
         return self.time
@@ -86,16 +90,17 @@ def test_health_is_200_only_while_an_engine_lives():
     assert {engine["why"] for engine in body["engines"]} == {"connection refused"}
 
 
-def test_engines_tell_what_a_router_sees():
+def test_engines_tell_what_a_router_sees_and_their_own_word_on_their_size_counts():
     gateway = Gateway()
     one, _ = gateway.workers
     gateway.workers.up(one)
+    assert one.view().kv_total == 64  # what we were told, until it says something
     one.calls, one.load, one.load_at = 3, Load(5, 2, 0.25, 128), 99.0
     ((_, body),) = asked(gateway, "/engines")
     first, second = body["engines"]
     assert first["url"] == "http://127.0.0.1:1"
     assert {name: first[name] for name in ("in_flight", "running", "waiting", "kv_used", "kv_total")} == {
-        "in_flight": 3, "running": 5, "waiting": 2, "kv_used": 16, "kv_total": 64,
+        "in_flight": 3, "running": 5, "waiting": 2, "kv_used": 32, "kv_total": 128,
     }  # fmt: skip
     assert (first["load_age_s"], second["load_age_s"]) == (1.0, None)
 
@@ -134,6 +139,7 @@ def test_a_row_has_what_the_program_received():
     assert row == {
         "name": "a/b c", "number": program.number, "state": "reasoning", "in_flight": 1, "held": 0,
         "service": 7.0, "exec_s": 1.5, "wait_s": 0.5, "engine": 1, "age_s": 10.0, "idle_s": 10.0,
+        "paused": False,
     }  # fmt: skip
     gateway.programs.start("new", 100.0)
     assert asked(gateway, "/programs/new")[0][1]["engine"] is None
@@ -191,3 +197,17 @@ def test_pages_but_health_need_a_key_where_keys_are_set(headers, status):
     gateway.workers.up(gateway.workers[0])
     found = [code for code, _ in asked(gateway, *pages, "/health", **headers)]
     assert found == [status] * len(pages) + [200]
+
+
+def test_the_running_gate_is_told_with_the_knobs_it_has():
+    gateway = Gateway()
+    program = gateway.begin("p", 1.0)
+    gateway.door.paused.add(program.number)
+    (_, health), (_, body), (_, one) = asked(gateway, "/health", "/programs", "/programs/p")
+    assert health["gate"] == "program-cap"
+    assert body["gate"] == {
+        "name": "program-cap", "knobs": {"programs": 3}, "calls_held": 0, "paused": 1,
+    }  # fmt: skip
+    gateway.door.gate.programs = 7  # the object that decides, not what it was asked to be
+    assert asked(gateway, "/programs")[0][1]["gate"]["knobs"] == {"programs": 7}
+    assert (one["paused"], body["programs"][0]["paused"]) == (True, True)
