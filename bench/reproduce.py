@@ -1,6 +1,7 @@
 """Experiments as data: a TOML file in ``bench/experiments/`` says what runs and what is claimed.
 
-Its ``kind`` says what runs it: ``schedule`` (bench.schedules), ``curves`` (bench.curves).
+Its ``kind`` says what runs it: ``schedule`` (bench.schedules), ``curves`` (bench.curves) or ``loop``
+(bench.loops).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 from bench.errors import MissingError, UsageError, unknown
 
 FOLDER = Path(__file__).parent / "experiments"
-KINDS = ("schedule", "curves")
+KINDS = ("schedule", "curves", "loop")
 
 
 def experiments() -> dict[str, Path]:

@@ -13,7 +13,11 @@ from rich.text import Text
 from reports.card import compact, short
 from reports.numbers import bare, bounded
 
-SOURCES = {"paper": "Claims of the paper", "note": "Claims that only the reading note makes"}
+SOURCES = {
+    "paper": "Claims of the paper",
+    "note": "Claims that only the reading note makes",
+    "ours": "Our own: controls, predictions and what the issue asks",
+}
 MOST_CARDS = 2
 _COLOURS = {"reproduced": "green", "partly": "yellow", "not reproduced": "red"}
 
@@ -52,18 +56,18 @@ def cards(found: Mapping[str, Any]) -> list[RenderableType]:
 
 
 def table(claims: list[Mapping[str, Any]]) -> Table:
-    """Stated and got here with its interval, then the two verdicts."""
+    """Stated and got here with its interval, then the verdicts: one, or transient and sustained."""
     shown = Table(box=None, padding=(0, 1, 0, 0))
     varied = any("survives" in claim for claim in claims)
-    names = ("claim", "stated", "here", "seeds", "transient", "sustained", *(["survives"] if varied else []))
-    for name in names:
+    verdicts = [name for name in ("transient", "sustained", "verdict") if any(name in c for c in claims)]
+    for name in ("claim", "stated", "here", "seeds", *verdicts, *(["survives"] if varied else [])):
         shown.add_column(name, justify="right" if name in ("stated", "here", "seeds") else "left")
     for claim in claims:
         model = "" if claim["model"] == "llama-3.1-8b" else f" ({claim['model']})"
         here = bounded(*(float(claim[name]) for name in ("got", "low", "high")))
         shown.add_row(
             escape(claim["statement"] + model), escape(str(claim["expected"])), escape(here),
-            str(claim["seeds"]), word(claim["transient"]), word(claim["sustained"]),
+            str(claim["seeds"]), *(word(str(claim[name])) for name in verdicts),
             *([escape(str(claim.get("survives", "")))] if varied else []),
         )  # fmt: skip
     return shown

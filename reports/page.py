@@ -23,7 +23,7 @@ from reports.numbers import MISSING, bare, bounded, number
 TEMPLATE = Path(__file__).with_name("page.html.j2")
 VERDICT_WORDS = ("reproduced", "partly", "not reproduced", "not testable here", "exploratory")
 CLAIM_COLUMNS = ("id", "source", "workload", "model", "statement", "expected", "got", "seeds", "transient",
-                 "sustained", "survives", "note")  # fmt: skip
+                 "sustained", "verdict", "survives", "note")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _got(row: Mapping[str, Any]) -> str:
 
 def _tally(claims: pd.DataFrame) -> str:
     lines = []
-    for kind in ("transient", "sustained"):
+    for kind in ("transient", "sustained", "verdict"):
         if kind in claims:
             counts = _counts(claims[kind])
             lines.append(f"* {kind}: {counts}")

@@ -66,7 +66,12 @@ def reproduce(
     usual = SCALE if robustness and SCALE in data.get("scales", {}) else "small"
     beside = not (only_claims or robustness)
     options = Options(scale or usual, out, gpu, pairs(knob or [], "--knob"), workers, beside)
-    found = _curves(experiment, data, path, options, report, robustness)
+    if data["kind"] == "loop":
+        if only_claims or robustness:
+            raise UsageError(f"{experiment} runs its claims only; vary it with --knob or --gpu")
+        found = _loop(experiment, data, path, options, report)
+    else:
+        found = _curves(experiment, data, path, options, report, robustness)
     if as_json:
         emit_json(found)
         return
@@ -115,6 +120,23 @@ def _curves(
         found["varied"] = folder / "robustness.md"
         write_atomic(found["varied"], markdown(survived.record))
     return found | {"survives": survived.note, "robustness": survived.record}
+
+
+def _loop(
+    name: str, data: dict[str, Any], path: Path, options: Options, report: Path | None
+) -> dict[str, Any]:
+    import time
+
+    from bench.loops.runner import facts, run, write
+    from bench.manifest import command_line
+
+    began = time.monotonic()
+    with _progress() as told:
+        outcome = run(data, path, options, told)
+    computed = time.monotonic() - began
+    repeat = command_line(options.words(name))
+    files = write(outcome, report or options.out / options.folder(name), repeat)
+    return facts(outcome, files) | {"computed_s": round(computed, 1), "repeat": repeat}
 
 
 def _varied(

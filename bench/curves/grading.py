@@ -30,7 +30,7 @@ def verdict(found: Estimate, low: float, high: float, seeds: int) -> str:
         return NOT_TESTABLE
     if bottom == 0.0 and top > high * TOLERANCE:
         return NOT_TESTABLE
-    return _graded(_word(found.value, bottom, top, low, high), seeds)
+    return graded(_word(found.value, bottom, top, low, high), seeds)
 
 
 def of_all(words: Sequence[str]) -> str:
@@ -49,7 +49,7 @@ def better(found: Estimate, seeds: int) -> str:
     if math.isnan(found.value):
         return NOT_TESTABLE
     holds = found.low > 1.0 if not math.isnan(found.low) else found.value > 1.0
-    return _graded("reproduced" if holds else "not reproduced", seeds)
+    return graded("reproduced" if holds else "not reproduced", seeds)
 
 
 def near(found: Estimate, low: float, high: float, seeds: int) -> str:
@@ -58,7 +58,8 @@ def near(found: Estimate, low: float, high: float, seeds: int) -> str:
     return word.replace("partly", "not reproduced")
 
 
-def _graded(word: str, seeds: int) -> str:
+def graded(word: str, seeds: int) -> str:
+    """The word, marked as exploratory where fewer than 8 seeds stand behind it."""
     return word if seeds >= VERDICT_SEEDS else EXPLORATORY + word
 
 

@@ -155,15 +155,16 @@ class Curves:
 def parse(data: Mapping[str, Any], path: Path) -> Curves:
     """The experiment in a TOML file's data. Raises UsageError naming file and field."""
     rest = {k: v for k, v in data.items() if k != "kind"}
-    rest["scales"] = {k: _build(Scale, v, path, f"scales.{k}") for k, v in data.get("scales", {}).items()}
+    rest["scales"] = {k: build(Scale, v, path, f"scales.{k}") for k, v in data.get("scales", {}).items()}
     for key, kind in (("workloads", Load), ("claims", Claim), ("sensitivity", Variation)):
-        rest[key] = [_build(kind, v, path, f"{key}[{i}]") for i, v in enumerate(data.get(key, []))]
-    curves = _build(Curves, rest, path, "")
+        rest[key] = [build(kind, v, path, f"{key}[{i}]") for i, v in enumerate(data.get(key, []))]
+    curves = build(Curves, rest, path, "")
     _check(curves, path)
     return curves
 
 
-def _build(kind: type[T], data: Mapping[str, Any], path: Path, place: str) -> T:
+def build(kind: type[T], data: Mapping[str, Any], path: Path, place: str) -> T:
+    """A dataclass from a table of a TOML file, lists as tuples. Raises UsageError naming file and field."""
     known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
     where = f"{path.name}: {place + ': ' if place else ''}"
     for name in data:

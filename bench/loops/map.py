@@ -1,0 +1,79 @@
+"""Who wins where: the best system at every crossing of an experiment's axes, and by how much.
+
+Closed loops are compared by steps/min, open ones (where all do the same work) by the mean time of a program:
+ThunderAgent's metric and Continuum's. A lead counts as clear where the interval over the second excludes 1.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from bench.curves.crossing import ratio
+from bench.loops.spec import Panel
+from bench.loops.study import Study
+from bench.stats import Estimate, t_interval
+
+
+def metric(panel: Panel) -> tuple[str, bool]:
+    """(quantity, whether more of it is better)."""
+    return ("program_s", False) if panel.open else ("steps_per_min", True)
+
+
+def winners(study: Study) -> list[dict[str, Any]]:
+    """A row per panel that lies on axes: who is best, over the reference and over the second, paired."""
+    return [row for panel in study.panels if panel.at and (row := _winner(study, panel)) is not None]
+
+
+def lead(study: Study, panel: Panel, one: str, other: str) -> Estimate:
+    """How much better ``one`` is than ``other`` (above 1: better), paired over seeds."""
+    quantity, more = metric(panel)
+    place = panel.places[-1]
+    a, b = (study.values(panel.name, system, place, quantity) for system in (one, other))
+    if not (a and b):
+        return Estimate(math.nan, note="not run")
+    return ratio(a, b) if more else ratio(b, a)
+
+
+def _winner(study: Study, panel: Panel) -> dict[str, Any] | None:
+    reference = study.loop.reference
+    names = [s for s in panel.systems if (panel.name, s) not in study.missing]
+    over = {s: lead(study, panel, s, reference) for s in names if s != reference}
+    over = {s: e for s, e in over.items() if not math.isnan(e.value)}
+    if not over:
+        return None
+    ranked = sorted({**over, reference: Estimate(1.0)}.items(), key=lambda item: -item[1].value)
+    (best, gain), (second, _) = ranked[:2]
+    ahead = lead(study, panel, best, second)
+    pressure = study.values(panel.name, reference, panel.places[-1], "pressure")
+    return {
+        **panel.at, **layout(study, panel), "winner": best, "gain": gain.value, "gain_low": gain.low,
+        "gain_high": gain.high, "second": second, "lead": ahead.value, "lead_low": ahead.low,
+        "lead_high": ahead.high, "clear": bool(ahead.low > 1), "metric": metric(panel)[0],
+        "pressure_there": t_interval(list(pressure.values())).value,
+        "seeds": len(pressure), "badge": _badge(study, panel),
+    }  # fmt: skip
+
+
+def _badge(study: Study, panel: Panel) -> str:
+    return next(str(row.result.summary["badge"]) for row in study.rows if row.panel == panel.name)
+
+
+def layout(study: Study, panel: Panel) -> dict[str, str]:
+    """Where a panel lies in the picture: x and y are the first two crossed axes, the rest names its map."""
+    crossed = [a.name for a in study.loop.axes if a.crossed][:2]
+    base = {a.name: a.values[0].name for a in study.loop.axes}
+    rest = [f"{k} {v}" for k, v in panel.at.items() if k not in crossed and v != base[k]]
+    usual = [f"{k} {v}" for k, v in base.items() if k not in crossed]
+    x, y = (f"{name} {panel.at[name]}" for name in crossed)
+    return {"x": x, "y": y, "map": ", ".join(rest) or ", ".join(usual)}
+
+
+def marks(study: Study) -> list[dict[str, Any]]:
+    """The papers' points, where they lie on the map."""
+    found = []
+    for mark in study.loop.marks:
+        base = {a.name: a.values[0].name for a in study.loop.axes}
+        place = Panel(mark.label, mark.label, at={**base, **mark.at})
+        found.append({"label": mark.label, "note": mark.note, **layout(study, place)})
+    return found

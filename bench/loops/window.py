@@ -1,0 +1,188 @@
+"""The numbers of one run in one window, from its event log.
+
+The window is [warm-up, warm-up + length], cut where the backlog is empty: from then on fewer programs
+run than the loop has places. A step is one call and what follows it until the thread calls again; it counts
+where its call ends. Times in seconds, contexts in tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.errors import MissingError
+from bench.stats import too_small
+from vocabulary import BLOCK
+
+CALLS = ["program", "thread", "index", "prompt_tokens", "output_tokens", "cached_tokens", "prefill_tokens",
+         "reprefill_tokens", "t_arrive", "t_first_sched", "t_end", "hold_s", "aborted"]  # fmt: skip
+PROGRAMS = ["program", "t_arrive", "t_end", "outcome", "calls"]
+ENGINE = ["time", "engine", "kv_used"]
+LONG_HOLD = 600.0
+APART = 0.2
+
+Numbers = dict[str, float]
+
+
+class Log(NamedTuple):
+    """The columns of a run's event log that windows need."""
+
+    programs: pd.DataFrame
+    calls: pd.DataFrame
+    engine: pd.DataFrame
+
+
+class Window(NamedTuple):
+    """From ``start`` to ``end`` (s); ``asked``: how long it was to be."""
+
+    start: float
+    end: float
+    asked: float
+
+    @property
+    def seconds(self) -> float:
+        """Its length; 0 where the backlog was empty before it began."""
+        return max(0.0, self.end - self.start)
+
+    @property
+    def covered(self) -> float:
+        """Share of the length asked for."""
+        return self.seconds / self.asked
+
+
+def read(folder: Path) -> Log:
+    """The log in a run's folder. Raises MissingError."""
+    return Log(
+        *(_frame(folder, n, c) for n, c in (("programs", PROGRAMS), ("calls", CALLS), ("engine", ENGINE)))
+    )
+
+
+def _frame(folder: Path, name: str, columns: list[str]) -> pd.DataFrame:
+    path = folder / f"{name}.parquet"
+    try:
+        frame: pd.DataFrame = pq.ParquetFile(path).read(columns=columns).to_pandas()
+    except (OSError, pa.ArrowException) as error:
+        raise MissingError(f"cannot read {path}: {error}; run it again with --force") from None
+    return frame
+
+
+def window_of(programs: pd.DataFrame, warm_up: float, length: float) -> Window:
+    """The window of a run: it ends with the last arrival at the latest."""
+    last = float(programs.t_arrive.max()) if len(programs) else 0.0
+    return Window(warm_up, min(warm_up + length, last), length)
+
+
+def cycles(log: Log) -> pd.DataFrame:
+    """Calls with ``until`` (s): when the thread calls again; the last call of a program's own thread lasts to
+    the program's end, that of a sub-agent to its own."""
+    calls = log.calls.sort_values(["program", "thread", "index"], kind="stable", ignore_index=True)
+    same = (calls.program == calls.program.shift(-1)) & (calls.thread == calls.thread.shift(-1))
+    ends = calls.program.map(log.programs.set_index("program").t_end)
+    last = ends.where(calls.thread == "", calls.t_end)
+    return calls.assign(until=calls.t_arrive.shift(-1).where(same, np.fmax(last, calls.t_end)))
+
+
+def numbers(log: Log, window: Window, capacity: float, replicas: int = 1) -> Numbers:
+    """Every quantity of ``QUANTITIES`` that a log gives; ``capacity``: KV tokens of all engines together."""
+    calls = cycles(log)
+    here = calls[~calls.aborted & calls.t_end.between(window.start, window.end)]
+    found = _whole(log) | _balance(log.engine, window, capacity / replicas / BLOCK)
+    if window.seconds <= 0 or here.empty:
+        return found
+    return found | _steps(here, window) | _loop(calls, here, window, capacity) | _holds(calls, window)
+
+
+def _steps(here: pd.DataFrame, window: Window) -> Numbers:
+    latency = (here.t_end - here.t_arrive).to_numpy()
+    prompt, output = float(here.prompt_tokens.sum()), float(here.output_tokens.sum())
+    computed = float(here.prefill_tokens.sum() + here.reprefill_tokens.sum())
+    return {
+        "steps_per_min": 60 * len(here) / window.seconds,
+        "calls_per_s": len(here) / window.seconds,
+        "hit": float(here.cached_tokens.sum()) / prompt,
+        "latency": float(latency.mean()),
+        "latency_p99": quantile(latency, 0.99),
+        "recompute": computed / len(here),
+        "tokens_per_s": (prompt + output) / window.seconds,
+        "output_per_s": output / window.seconds,
+    }
+
+
+def _loop(calls: pd.DataFrame, here: pd.DataFrame, window: Window, capacity: float) -> Numbers:
+    """Little's law of the loop: steps/s times the mean cycle against threads that are in it."""
+    cycle = float((here.until - here.t_arrive).mean())
+    stay = (calls.until.clip(upper=window.end) - calls.t_arrive.clip(lower=window.start)).clip(lower=0.0)
+    threads = float(stay.sum()) / window.seconds
+    held = float((stay * (calls.prompt_tokens + calls.output_tokens)).sum()) / window.seconds
+    return {
+        "cycle": cycle,
+        "in_loop": threads,
+        "little": len(here) / window.seconds * cycle / threads if threads else math.nan,
+        "pressure": held / capacity,
+    }
+
+
+def _holds(calls: pd.DataFrame, window: Window) -> Numbers:
+    """Of calls that came in the window and have left, given up ones included: they were held, too."""
+    came = calls[calls.t_arrive.between(window.start, window.end)]
+    if came.empty:
+        return {}
+    longest = came.groupby("program").hold_s.max()
+    return {
+        "hold_p99": quantile(came.hold_s.to_numpy(), 0.99),
+        "hold_max": float(came.hold_s.max()),
+        "held_over_600": float((longest > LONG_HOLD).mean()),
+    }
+
+
+def _whole(log: Log) -> Numbers:
+    """The whole run: fixed work, programs, first responses by size of their first prompt."""
+    done = log.programs[log.programs.outcome == "finished"]
+    if done.empty:
+        return {}
+    makespan = float(log.programs.t_end.max() - log.programs.t_arrive.min())
+    times = (done.t_end - done.t_arrive).to_numpy()
+    first = log.calls[(log.calls["index"] == 0) & (log.calls.thread == "") & ~log.calls.aborted]
+    small = first.prompt_tokens <= first.prompt_tokens.median()
+    reply = first.t_end - first.t_arrive
+    return {
+        "makespan": makespan,
+        "work_per_min": 60 * float((~log.calls.aborted).sum()) / makespan,
+        "program_s": float(times.mean()),
+        "program_p99": quantile(times, 0.99),
+        "first_small": float(reply[small].mean()),
+        "first_large": float(reply[~small].mean()),
+    }
+
+
+def _balance(engine: pd.DataFrame, window: Window, blocks: float) -> Numbers:
+    """How far apart the engines' KV in use is, by their samples, minute by minute."""
+    if engine.engine.nunique() < 2:
+        return {}
+    inside = engine[engine.time.between(window.start, window.end)]
+    shares = inside.pivot_table(index="time", columns="engine", values="kv_used") / blocks
+    if shares.empty:
+        return {}
+    apart = shares.max(axis=1) - shares.min(axis=1)
+    minutes = apart.groupby((apart.index // 60).astype(int)).mean()
+    return {"imbalance": float(minutes.max()), "imbalance_minutes": float((minutes > APART).mean())}
+
+
+def quantile(values: Any, q: float) -> float:
+    """A percentile over steps, NaN where there are too few for one."""
+    return math.nan if too_small(len(values), q) else float(np.quantile(values, q))
+
+
+def environment(summary: Mapping[str, Any]) -> Numbers:
+    """What environments cost, where the run had them: of its summary."""
+    metrics = summary.get("metrics", {})
+    pairs = (("env_wait", "environment.init_wait_s"), ("peak_disk_gb", "environment.peak_disk_gb"))
+    known = {name: metrics.get(flat, {}).get("value") for name, flat in pairs}
+    return {name: float(value) for name, value in known.items() if value is not None}
