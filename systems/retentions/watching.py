@@ -44,6 +44,9 @@ class Watching:
         """What both would have cost, and the regret, once ``lost`` tokens had to be computed again."""
         return UNPRICED, math.nan
 
+    def forget(self, absence: Absence) -> None:
+        """It has left the book."""
+
     def seen(self, engine: int) -> tuple[EngineView | None, int]:
         """The last look at an engine: its view and how many prompt tokens waited; None before the first."""
         return self._looks.get(engine, (None, 0))
@@ -59,7 +62,8 @@ class Watching:
         absence = Absence(away, now)
         for lost in self.absences.leave(absence):
             if lost.returned == INF:
-                self.learn(lost, now - lost.since, False)
+                self.learn(lost, max(0.0, now - lost.since), False)
+            self.forget(lost)
         absence.until, prices = self.verdict(absence, now)
         what = "keep" if absence.until > now else "evict"
         self._note(absence, now, what, away.tokens, prices, math.nan)
@@ -80,6 +84,7 @@ class Watching:
             lost = absence.lost(cached_tokens, prompt_tokens)
             prices, regret = self.outcome(absence, lost, absence.returned)
             self._note(absence, absence.returned, "back", lost, prices, regret)
+            self.forget(absence)
 
     def end(self, program: int, now: float) -> None:
         """Its threads do not come back."""
@@ -88,6 +93,7 @@ class Watching:
                 self.learn(absence, max(0.0, now - absence.since), False)
                 prices, regret = self.outcome(absence, 0, now)
                 self._note(absence, now, "gone", 0, prices, regret)
+            self.forget(absence)
 
     def victims(self, candidates: Sequence[Kept], now: float) -> Sequence[Kept]:  # noqa: ARG002
         """The one whose time is up first goes first; then by program and thread."""

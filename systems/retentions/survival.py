@@ -1,0 +1,194 @@
+"""Keep or evict as a priced decision (ours): what keeping displaces against what coming back would cost.
+
+    J_keep(u) = price * blocks * E[min(T, u)] + P(T > u) * J_evict,    J_evict = p_return * rebuild
+
+T is how long the thread stays away, under the survival curve of its tool; ``rebuild`` what the engine
+loses while it computes the context again, in block-seconds: its seconds times the engine's blocks. KV is
+kept until the u that costs least. The price is the engine's own: what the threads that are away would bid
+for a block-second, marked where they no longer fit beside the calls that run and wait. docs/retention.md
+derives all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from systems.protocols import Away, Kept
+from systems.retentions.absences import Absence
+from systems.retentions.curve import SHAPES, Curve, Known, decaying
+from systems.retentions.durations import Durations, Group
+from systems.retentions.market import Meter, clearing_price
+from systems.retentions.rebuild import TOKEN2_S, TOKEN_S, Rebuild
+from systems.retentions.watching import Prices, Watching
+from systems.schedulers.knobs import at_least, one_of
+from vocabulary import INF, blocks_for
+
+ARMS = ("elapsed", "tool", "tool+size", "oracle")
+ALL: Group = ()
+"""The group that every time away belongs to."""
+
+
+class Stake:
+    """What is known of one absence when it begins; costs in block-seconds of the engine.
+
+    ``blocks`` are its own, ``capacity`` the engine's. ``rebuild``: what computing the context again costs,
+    ``at_stake``: times the chance that the thread comes back. ``paid``: what a block had cost when it left,
+    ``billed``: when it was back, or its program over.
+    """
+
+    __slots__ = ("at_stake", "billed", "blocks", "capacity", "curve", "paid", "rebuild")
+
+    def __init__(
+        self, curve: Curve, chance: float, seconds: float, blocks: int, capacity: int, paid: float
+    ) -> None:
+        self.curve, self.blocks, self.capacity = curve, blocks, capacity
+        self.rebuild = seconds * capacity
+        self.at_stake = chance * self.rebuild
+        self.paid = self.billed = paid
+
+    def bid(self, age: float) -> float:
+        """The highest price of a block-second at which going on is worth it, ``age`` s after leaving."""
+        return self.curve.worth(age) * self.at_stake / self.blocks
+
+    def stop(self, price: float) -> float:
+        """The age (s) at which keeping is given up."""
+        return self.curve.stop(price * self.blocks / self.at_stake) if self.at_stake else 0.0
+
+    def cost(self, age: float, price: float) -> float:
+        """J_keep: kept until ``age``, and computed again if it is not back by then."""
+        if age == INF:  # only where keeping costs nothing
+            return 0.0
+        return price * self.blocks * self.curve.held(age) + self.at_stake * self.curve.share(age)
+
+
+class Survival(Watching):
+    """Kept until the time at which going on costs more than it saves.
+
+    ``by``: what the time away is told from. ``tool`` (default): the tool's own curve; ``elapsed``: one curve
+    for all; ``tool+size``: the tool's and the length of the reply that called it, in powers of 4 tokens;
+    ``oracle``: it is known. A group with fewer than ``least`` returns (default 20) goes by the next wider
+    one, all tools at the last; with fewer of all, worth falls with the time away as ``decay`` says
+    (exponential, linear, none) with ``half_life`` (default 1 s: ThunderAgent's); ``least = inf``: always.
+    ``window``: so many times away are remembered per group (default 512), the newest.
+    ``waiting``: how much of the prompts that wait counts as wanted room (default 1).
+    ``token_s``, ``token2_s``, ``restore_s``: ``Rebuild``; default an 8B model on an A100.
+    All constants are ours but ThunderAgent's half-life.
+    """
+
+    name = "survival"
+
+    def __init__(
+        self, *, by: str = "tool", least: float = 20, window: int = 512, decay: str = "exponential",
+        half_life: float = 1.0, waiting: float = 1.0, token_s: float = TOKEN_S, token2_s: float = TOKEN2_S,
+        restore_s: float = 0.0,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.by = one_of("by", by, ARMS)
+        self.clairvoyant = self.by == "oracle"
+        self.least = at_least("least", least, 1.0)
+        if isinstance(window, bool) or not isinstance(window, int) or window < 1:
+            raise ValueError(f"window must be a whole number of at least 1, got {window!r}")
+        self.window = window
+        self.decay = one_of("decay", decay, SHAPES)
+        self.half_life = at_least("half_life", half_life, 0.0)
+        if not 0.0 < self.half_life < INF:
+            raise ValueError(f"half_life must be above 0 and finite, got {half_life!r}")
+        self.waiting = at_least("waiting", waiting, 0.0)
+        self._rebuild = Rebuild(token_s, token2_s, restore_s)
+        self.token_s, self.token2_s, self.restore_s = token_s, token2_s, restore_s
+        self._durations = Durations(self.window, self.least)
+        self._unknown = decaying(self.half_life, self.decay)
+        self._meters: dict[int, Meter] = {}
+        self._stakes: dict[Absence, Stake] = {}
+
+    # -- deciding --------------------------------------------------------------------
+
+    def verdict(self, absence: Absence, now: float) -> tuple[float, Prices]:
+        """The time that costs least; J of keeping until then (evict: until it is back) and of evicting."""
+        stake = self._stakes[absence] = self._stake(absence, now)
+        price = self._price(absence.away.engine, now)
+        age = stake.stop(price)
+        return now + age, (stake.cost(age or stake.curve.ages[-1], price), stake.at_stake)
+
+    def victims(self, candidates: Sequence[Kept], now: float) -> Sequence[Kept]:
+        """Lowest bid for a block-second first: what loses least. Who is back and waits goes last."""
+        return sorted(candidates, key=lambda kept: (self._bid(kept, now), kept.program, kept.thread))
+
+    def _bid(self, kept: Kept, now: float) -> float:
+        absence = self.absences.get(kept.program, kept.thread)
+        if absence is None:
+            return 0.0
+        return INF if absence.returned < INF else self._bids(absence, now)
+
+    def _bids(self, absence: Absence, now: float) -> float:
+        return self._stakes[absence].bid(max(0.0, now - absence.since))
+
+    def _price(self, engine: int, now: float) -> float:
+        """The engine's price from now on: 0 while all that is away fits beside what runs and waits."""
+        view, waiting_tokens = self.seen(engine)
+        price = 0.0
+        if view is not None:
+            away = [a for a in self.absences if a.returned == INF and a.away.engine == engine]
+            room = view.kv_total - view.kv_used - self.waiting * blocks_for(waiting_tokens)
+            if sum(absence.blocks for absence in away) > room:
+                price = clearing_price(room, [(self._bids(a, now), a.blocks) for a in away])
+        self._meters[engine].set(price, now)
+        return price
+
+    def _stake(self, absence: Absence, now: float) -> Stake:
+        engine = absence.away.engine
+        curve, chance = self._curve(absence.away, now)
+        view, _ = self.seen(engine)
+        seconds = self._rebuild.seconds(absence.away.tokens)
+        paid = self._meters.setdefault(engine, Meter()).total(now)
+        return Stake(curve, chance, seconds, absence.blocks, 1 if view is None else view.kv_total, paid)
+
+    # -- learning --------------------------------------------------------------------
+
+    def _curve(self, away: Away, now: float) -> tuple[Curve, float]:
+        if self.clairvoyant and away.duration is not None:
+            return Known(away.duration), 1.0
+
+        def still_away(group: Group) -> Iterable[float]:
+            others = (a for a in self.absences if a.returned == INF and a.since < now)
+            return (now - a.since for a in others if group in self._groups(a.away))
+
+        return self._durations.curve(self._groups(away), still_away) or (self._unknown, 1.0)
+
+    def _groups(self, away: Away) -> tuple[Group, ...]:
+        """The narrowest first."""
+        if self.by == "elapsed":
+            return (ALL,)
+        if self.by == "tool+size":
+            return ((away.tool, (away.output_tokens.bit_length() + 1) // 2), (away.tool,), ALL)
+        return ((away.tool,), ALL)
+
+    def learn(self, absence: Absence, seconds: float, returned: bool) -> None:
+        """It counts for its groups; what a block has cost until now is what keeping it would have."""
+        self._durations.add(self._groups(absence.away), seconds, returned)
+        meter = self._meters[absence.away.engine]
+        self._stakes[absence].billed = meter.total(absence.since + seconds)
+
+    # -- afterwards ------------------------------------------------------------------
+
+    def outcome(self, absence: Absence, lost: int, now: float) -> tuple[Prices, float]:
+        """What keeping until ``now`` and computing all again cost at the prices there were, and the regret.
+
+        Regret: what was paid more than for the cheaper of the two. A price counts at its mean over the
+        absence; what an engine gave up early counts as kept until ``until``, since nobody says when.
+        """
+        stake = self._stakes[absence]
+        whole = stake.blocks * (stake.billed - stake.paid)
+        spell, kept = now - absence.since, max(0.0, min(now, absence.until) - absence.since)
+        held = whole * kept / spell if spell > 0.0 else 0.0
+        if absence.returned == INF:
+            return (whole, 0.0), held
+        again = self._rebuild.tail(absence.away.tokens, lost) * stake.capacity
+        return (whole, stake.rebuild), max(0.0, held + again - min(whole, stake.rebuild))
+
+    def forget(self, absence: Absence) -> None:
+        """Its stake goes with it."""
+        self._stakes.pop(absence, None)
+
+
+RETENTION = Survival
