@@ -1,4 +1,4 @@
-"""The gates, call by call."""
+"""The plain cap on programs, and no gate at all, call by call."""
 
 import pytest
 
@@ -90,16 +90,44 @@ def test_the_number_of_programs_is_one(text):
 
 def test_knobs_and_names():
     spec = load_system("vllm-opt", gate="program-cap", knobs={"gate.programs": "8"})
-    assert spec.gate_knobs == (("programs", 8),)
+    assert dict(spec.gate_knobs) == {"lease_s": 0.0, "programs": 8, "release": True}
     assert build_gate(spec).programs == 8
     assert load_system("vllm-opt", gate="program-cap").digest != spec.digest
     with pytest.raises(CatalogError, match=r"unknown program-cap knob 'program'\. Did you mean programs"):
         load_system("vllm-opt", gate="program-cap", knobs={"gate.program": 8})
-    with pytest.raises(CatalogError, match="system thunderagent: no gate thunderagent is here yet"):
-        build_gate(load_system("thunderagent"))
 
 
 def test_a_gate_from_outside():
     spec = load_system("systems.gates.program_cap:ProgramCap", knobs={"gate.programs": 3})
     assert build_gate(spec).programs == 3
-    assert (spec.scheduler, spec.gate_knobs) == ("fcfs", (("programs", 3),))
+    assert (spec.scheduler, dict(spec.gate_knobs)["programs"]) == ("fcfs", 3)
+
+
+def test_without_releases_a_lease_takes_places_back():
+    with pytest.raises(CatalogError, match="release off needs a lease_s above 0"):
+        load_system("vllm-opt", gate="program-cap", knobs={"gate.release": False})
+    gate = ProgramCap(programs=1, release=False, lease_s=60.0)
+    assert asked(gate, 1, 2) == [True, False]
+    gate.end(1, 1.0)
+    assert (gate.tick([], 1.0), gate.next_tick()) == ([], INF), "a call is in flight: no lease runs"
+    gate.finish(call(0, 1), NOTHING, 10.0)
+    assert gate.next_tick() == 70.0
+    assert gate.tick([], 69.0) == []
+    assert gate.tick([], 70.0) == [Resume(2)]
+    gate.finish(call(1, 2), NOTHING, 80.0)
+    assert asked(gate, 2) == [True], "who comes back in time keeps the place"
+    assert gate.next_tick() == INF
+
+
+def test_what_it_did_is_told():
+    gate = ProgramCap(programs=1)
+    asked(gate, 1, 2, 2)
+    gate.end(1, 3.0)
+    gate.tick([], 3.0)
+    told = [(event.time, event.program, event.what, event.reason) for event in gate.events]
+    assert told == [
+        (0.0, 1, "admit", "a place"),
+        (0.0, 2, "hold", "places taken"),
+        (3.0, 1, "release", "end"),
+        (3.0, 2, "admit", "a place"),
+    ]

@@ -1,0 +1,108 @@
+"""ThunderAgent (arXiv 2602.13692), as the paper says it and without the faults of its code.
+
+Programs, not calls, are let in, paused and resumed, so that those that run keep their KV between calls.
+"""
+
+from __future__ import annotations
+
+from systems.gates.books import Rules
+from systems.gates.capacity import CapacityGate
+from systems.gates.knobs import flag, number, one_of, whole
+from systems.gates.ledger import Program
+from systems.gates.line import Rank
+from systems.gates.victims import ORDERS, chosen
+
+DECAYS = ("none", "exponential", "linear")
+DECAY_ON = ("both", "restore")
+
+
+class ThunderAgent(CapacityGate):
+    """Pause while programs weigh more than ``lambda_max`` of an engine's KV, resume up to ``lambda_min``.
+
+    The paper's: ``dt`` (s between checks), ``lambda_max``, ``lambda_min``; ``decay``: what a program weighs
+    that has acted for t = seconds/``tau_s``: exponential ``base``^-t, linear 1 - t/``base``, none 1, at
+    pausing and restoring (``decay_on`` both) or at restoring alone (restore); ``victims``: shortest first
+    (``phase_priority``: who acts first, and who returns before who is new; off: all alike). Its code's:
+    ``buffer`` (100 tokens per program), ``origin_first`` off, ``max_hold_s`` 1800.
+
+    Ours: other orders of ``victims`` (``systems.gates.victims``; ``cost_power``: the prefill of c tokens
+    costs c to it; ``salt`` for random); ``origin_first`` (resume where it ran, if it fits); ``global_queue``
+    off (there or nowhere); ``ageing_s`` (who is held so long goes first, and an engine is kept clear for it),
+    ``max_hold_s`` (let in against the rule; below the gateway's limit of 600 s), ``lease_s`` (forgotten, if
+    not heard of for so long while acting; 0 switches each of the three off); ``release`` off (ignore that
+    programs end); ``event_driven`` (resume when calls and programs end, too); ``shared_prefix`` (count what
+    prompts have in common once); ``pause_frees_kv`` (engines drop what who pauses left; else it only stops
+    sending); ``reserve`` (tokens per call in flight for its reply, such as clients' max_tokens).
+    """
+
+    name = "thunderagent"
+
+    def __init__(
+        self, *, dt: float = 5.0, lambda_max: float = 1.0, lambda_min: float = 1.0,
+        decay: str = "exponential", base: float = 2.0, tau_s: float = 1.0, decay_on: str = "both",
+        victims: str = "shortest", cost_power: float = 2.0, salt: int = 0, phase_priority: bool = True,
+        origin_first: bool = True, global_queue: bool = True, ageing_s: float = 120.0,
+        max_hold_s: float = 540.0, lease_s: float = 600.0, release: bool = True, event_driven: bool = False,
+        shared_prefix: bool = False, pause_frees_kv: bool = False, buffer: int = 100, reserve: int = 0,
+    ) -> None:  # fmt: skip
+        self.dt = number("dt", dt, above=True)
+        self.lambda_max = number("lambda_max", lambda_max, above=True)
+        self.lambda_min = number("lambda_min", lambda_min, above=True)
+        self.decay = one_of("decay", decay, DECAYS)
+        self.base = number("base", base, least=1.0, above=True)
+        self.tau_s = number("tau_s", tau_s, above=True)
+        self.decay_on = one_of("decay_on", decay_on, DECAY_ON)
+        self.victims = one_of("victims", victims, ORDERS)
+        self.cost_power = number("cost_power", cost_power)
+        self.salt = whole("salt", salt)
+        self.phase_priority = flag("phase_priority", phase_priority)
+        self.origin_first = flag("origin_first", origin_first)
+        self.global_queue = flag("global_queue", global_queue)
+        self.ageing_s, self.max_hold_s = number("ageing_s", ageing_s), number("max_hold_s", max_hold_s)
+        self.lease_s, self.release = number("lease_s", lease_s), flag("release", release)
+        self.event_driven = flag("event_driven", event_driven)
+        self.shared_prefix = flag("shared_prefix", shared_prefix)
+        self.pause_frees_kv = flag("pause_frees_kv", pause_frees_kv)
+        self.buffer, self.reserve = whole("buffer", buffer), whole("reserve", reserve)
+        super().__init__(self._as_rules())
+
+    def _as_rules(self) -> Rules:
+        return Rules(
+            self.dt, self.lambda_max, self.lambda_max, self.lambda_min, self.buffer, self.reserve,
+            self.ageing_s, self.max_hold_s, self.lease_s, self.release, self.event_driven,
+            self.shared_prefix, self.pause_frees_kv, self.origin_first, self.global_queue,
+            self.phase_priority,
+        )  # fmt: skip
+
+    def relief(self, programs: list[Program], need: int, now: float) -> list[Program]:  # noqa: ARG002
+        """Acting programs in the order of ``victims``, then reasoning ones."""
+        if not self.phase_priority:
+            return chosen(self.victims, programs, need, self.cost_power, self.salt)
+        taken: list[Program] = []
+        for acting in (True, False):
+            group = [program for program in programs if program.acting is acting]
+            missing = need - sum(program.booked for program in taken)
+            if missing > 0:
+                taken += chosen(self.victims, group, missing, self.cost_power, self.salt)
+        return taken
+
+    def rank(self, program: Program) -> Rank:
+        """Shortest first, then who has waited longest."""
+        return (program.need, program.since)
+
+    def share(self, acting_s: float) -> float:
+        """The decay."""
+        t = acting_s / self.tau_s
+        if self.decay == "exponential":
+            return float(self.base**-t)
+        return 1.0 if self.decay == "none" else max(0.0, 1.0 - t / self.base)
+
+    def _before_pausing(self, now: float) -> None:
+        self._reweigh(now, decayed=self.decay_on == "both")
+
+    def _before_resuming(self, now: float) -> None:
+        if self.decay_on == "restore":
+            self._reweigh(now)
+
+
+GATE = ThunderAgent
