@@ -10,9 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from workloads.session import Program, Session
+
+
+class Wave(NamedTuple):
+    """The batch of a closed loop that a program is of: it starts when all before have ended.
+
+    And ``sync_s`` after the model's ``version`` exists, if the batch before had another: version v does
+    ``train_s`` after the end of batch v - 1 and of the training before (seconds).
+    """
+
+    number: int
+    version: int
+    train_s: float
+    sync_s: float
 
 
 @dataclass(slots=True, eq=False)
@@ -20,7 +33,8 @@ class ProgramSpec:
     """One program before it runs.
 
     ``key`` is its root key, ``start(session)`` makes its coroutine. ``arrival``
-    is a recorded arrival time in seconds, None for generated programs.
+    is a recorded arrival time in seconds, None for generated programs; ``wave``
+    is None where programs need not wait for each other.
     """
 
     index: int
@@ -28,6 +42,7 @@ class ProgramSpec:
     key: int
     start: Callable[[Session], Program]
     arrival: float | None = None
+    wave: Wave | None = None
 
     def launch(self) -> Program:
         """The coroutine of this program over a fresh session."""

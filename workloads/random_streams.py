@@ -228,6 +228,26 @@ def _lognormal(table: Mapping[str, object], where: str) -> Callable[[Stream], fl
     return lambda source: source.lognormal(mu, sigma)
 
 
+def _lognormal_pareto(table: Mapping[str, object], where: str) -> Callable[[Stream], float]:
+    """Lognormal below ``xmin``; with probability ``tail`` Pareto of ``alpha`` above it."""
+    mu, sigma = _number(table, "mu", where), _number(table, "sigma", where, above=0)
+    xmin, alpha = _number(table, "xmin", where, above=0), _number(table, "alpha", where, above=0)
+    tail = _not_negative(table, "tail", where)
+    if tail >= 1:
+        raise WorkloadError(f"{where}.tail: must be a probability below 1, got {tail:g}")
+    below = NormalDist(mu, sigma).cdf(math.log(xmin))
+    if below <= 0:
+        raise WorkloadError(f"{where}.xmin: the lognormal has nothing below {xmin:g}")
+
+    def draw(source: Stream) -> float:
+        u = source.uniform()
+        if u < 1.0 - tail:
+            return math.exp(mu + sigma * _standard_normal(u / (1.0 - tail) * below))
+        return float(xmin * ((1.0 - u) / tail) ** (-1.0 / alpha))
+
+    return draw
+
+
 def _weibull(table: Mapping[str, object], where: str) -> Callable[[Stream], float]:
     k, scale = _number(table, "k", where, above=0), _number(table, "scale", where, above=0)
     return lambda source: source.weibull(k, scale)
@@ -323,6 +343,7 @@ KINDS: dict[str, tuple[tuple[str, ...], _Parse]] = {
     "uniform_int": (("low", "high"), _uniform_int),
     "normal": (("mean", "sd"), _normal),
     "lognormal": (("mu", "sigma"), _lognormal),
+    "lognormal_pareto": (("mu", "sigma", "xmin", "alpha", "tail"), _lognormal_pareto),
     "weibull": (("k", "scale"), _weibull),
     "gamma": (("shape", "scale"), _gamma),
     "exponential": (("mean",), _exponential),
