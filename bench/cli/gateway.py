@@ -25,6 +25,10 @@ def gateway(
     system: Annotated[str, Option(help="Whose router, gate and process table.")] = "autellix",
     router: Annotated[str | None, Option(help="Another router.")] = None,
     gate: Annotated[str | None, Option(help="Another gate.")] = None,
+    retention: Annotated[str | None, Option(help="Another retention policy; acts over --control.")] = None,
+    tools: Annotated[
+        str, Option(help="Who says which tool runs: reply (its tool calls), or told (POST /programs/away).")
+    ] = "reply",
     knob: Annotated[
         list[str] | None, Option(metavar="SLOT.NAME=VALUE", help="router.most_short=4096 (repeatable).")
     ] = None,
@@ -74,9 +78,9 @@ def gateway(
             for i, url in enumerate(engine)
         )
         options = GatewayOptions(
-            targets, system, router, gate, pairs(knob or [], "--knob"), host, port,
+            targets, system, router, gate, retention, pairs(knob or [], "--knob"), host, port,
             tuple(_lines(api_key_file, "--api-key-file")), max_body, max_hold, heartbeat, lease, late_s=late,
-            log=None if log is None else str(log),
+            log=None if log is None else str(log), tools=tools,
         )  # fmt: skip
     except ValueError as error:
         raise UsageError(str(error)) from None

@@ -54,6 +54,13 @@ class Ask:
         return str(self.data.get("model") or "")
 
     @property
+    def tool(self) -> str:
+        """What the client says will run after the reply, "" if it says nothing."""
+        extra = self.data.get("vllm_xargs")
+        tool = extra.get("tool") if isinstance(extra, dict) else None
+        return tool if isinstance(tool, str) else ""
+
+    @property
     def parts(self) -> int:
         """Requests that the engine makes of it, with a row each: prompts times samples."""
         if not self.endpoint.usage_option:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
@@ -11,6 +12,7 @@ from systems.gateway.bodies import Ask, Lengths, segments
 from systems.gateway.door import Door
 from systems.gateway.errors import Refused
 from systems.gateway.identity import Caller
+from systems.gateway.keeping import Keeping
 from systems.gateway.observe import Observer, Passage
 from systems.gateway.programs import Programs
 from systems.gateway.rows import Rows, repeatable
@@ -20,6 +22,7 @@ from systems.gateway.usage import Charge, Counted, told_by_reply
 from systems.gateway.workers import Worker
 from vocabulary import Call, Usage
 
+_LOG = logging.getLogger("gateway")
 _FAILED = ("disconnected", "lost", "timeout", "error")
 """Outcomes after which the same body again is the same turn."""
 
@@ -27,7 +30,8 @@ _FAILED = ("disconnected", "lost", "timeout", "error")
 class Books:
     """Opens a ticket for each call and settles it.
 
-    ``unit``: of service; ``reads_prompt``: the router sees prompts. ``open``: tickets that are not charged.
+    ``unit``: of service; ``reads_prompt``: the router sees prompts. ``keeping``: None: nothing is kept;
+    ``hears_tools``: clients say when a tool begins. ``open``: tickets that are not charged.
     """
 
     def __init__(
@@ -40,6 +44,8 @@ class Books:
         *,
         unit: str,
         reads_prompt: bool = False,
+        keeping: Keeping | None = None,
+        hears_tools: bool = False,
     ) -> None:
         self.open: set[Ticket] = set()
         self.lengths = Lengths()
@@ -50,6 +56,8 @@ class Books:
         self._now = now
         self._unit = unit
         self._reads_prompt = reads_prompt
+        self._keeping = keeping
+        self._hears_tools = hears_tools
         self._numbers = count()
         self._nobodys = Turns()
 
@@ -77,6 +85,11 @@ class Books:
         self._programs.hold(program, arrived)
         for observer in self._observers:
             observer.arrived(passage)
+        if self._keeping is not None and caller.name:
+            try:
+                self._keeping.asked(ticket)
+            except Exception:  # a policy's
+                _LOG.exception("retention: program %d asks", program.number)
         return ticket
 
     def held(self, ticket: Ticket) -> None:
@@ -154,6 +167,7 @@ class Books:
         self._note(ticket, Charge(usage, ""))
         self._close(ticket)
         try:
+            self._left(ticket, None)
             if ticket.admitted:
                 self._door.abort(ticket.call, usage)
         finally:  # a gate that raises must not keep the program
@@ -172,9 +186,22 @@ class Books:
         done = self._door.finish if passage.outcome == "finished" else self._door.abort
         self._close(ticket)
         try:
+            self._left(ticket, counted)
             done(ticket.call, charge.usage, tokens)
         finally:  # as above
             self._programs.charge(ticket.program, ticket.snap, charge.usage, self._now())
+
+    def _left(self, ticket: Ticket, counted: Counted | None) -> None:
+        """What the call left is kept or not. Never raises: the gate must hear of its end all the same."""
+        keeping, name = self._keeping, ticket.passage.name
+        if keeping is None or not name:
+            return
+        try:
+            keeping.ended(ticket, counted)
+            if not self._hears_tools and ticket.passage.outcome == "finished":
+                keeping.away(ticket.program, ticket.call.thread, ticket.ask.tool or str(ticket.tools or ""))
+        except Exception:  # a policy's
+            _LOG.exception("retention of what program %d left", ticket.program.number)
 
     def _told_by_reply(self, ticket: Ticket, worker: Worker) -> Charge:
         """A stream that was cut off said no usage: then its pieces count, about one a token."""

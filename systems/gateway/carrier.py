@@ -17,9 +17,10 @@ from systems.gateway.options import GatewayOptions
 from systems.gateway.outlet import Hearts, Outlet, Sent
 from systems.gateway.rows import Rows
 from systems.gateway.ticket import Ticket
+from systems.gateway.tools import Tools
 from systems.gateway.wires import Onward, Wires
 from systems.gateway.workers import Worker, Workers
-from systems.http1 import BrokenOff, CannotConnect, Exchange
+from systems.http1 import BrokenOff, CannotConnect, Exchange, Receive
 
 RETRY_S = 5
 """Seconds after which a client that was sent away may try again."""
@@ -28,11 +29,13 @@ _OURS = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.E
 
 
 class Carrier:
-    """``origin``: time.monotonic() when the gateway began; ``now``: seconds since then."""
+    """``origin``: time.monotonic() when the gateway began; ``now``: seconds since then.
+
+    ``names_tools``: replies are read for the tool they ask for."""
 
     def __init__(
         self, options: GatewayOptions, workers: Workers, door: Door, books: Books, rows: Rows,
-        wires: Wires, hearts: Hearts, now: Callable[[], float], origin: float,
+        wires: Wires, hearts: Hearts, now: Callable[[], float], origin: float, names_tools: bool = False,
     ) -> None:  # fmt: skip
         self._options = options
         self._workers = workers
@@ -43,6 +46,7 @@ class Carrier:
         self._hearts = hearts
         self._now = now
         self._origin = origin
+        self._names_tools = names_tools
 
     async def carry(self, outlet: Outlet, ticket: Ticket, onward: Onward) -> Sent:
         """The reply, sent or about to be. The ticket is settled whatever happens."""
@@ -138,9 +142,11 @@ class Carrier:
         fields = caller_fields(passage.name, passage.thread, ticket.snap)
         body = outgoing(ask, fields, ticket.request_id, wants_usage=not self._rows.kept(worker))
         intake = Intake(passage, self._origin, ask.hides_usage, partial(self._books.first, ticket))
-        async with await self._wires.post(
-            worker, onward, ticket.request_id, body, intake.receive
-        ) as exchange:
+        receive: Receive = intake.receive
+        if self._names_tools:
+            ticket.tools = Tools()
+            receive = ticket.tools.through(receive)
+        async with await self._wires.post(worker, onward, ticket.request_id, body, receive) as exchange:
             if ask.stream and exchange.status == 200:
                 return await self._stream(ticket, exchange, intake, outlet)
             await exchange.wait()

@@ -21,7 +21,7 @@ from typing import Any, Self
 import orjson
 
 from systems.gateway.observe import Passage
-from vocabulary import GateEvent
+from vocabulary import GateEvent, KeepEvent
 
 FORMAT = "gateway-events/1"
 """In the first line; another number where a reader of this one would go wrong."""
@@ -114,7 +114,13 @@ class EventLog:
 
     def gate(self, event: GateEvent, name: str) -> None:
         """What the gate did to a program, and why."""
-        self._put({"event": "gate", "t": event.time, "name": name[:NAME_CHARS], **_gate(event)})
+        self._put({"event": "gate", "t": event.time, "name": name[:NAME_CHARS], **_untimed(event)})
+
+    def kept(self, event: KeepEvent, name: str) -> None:
+        """What the retention policy thought, or what came of it; endless and unknown numbers are null."""
+        line = {"event": "kept", "t": event.time, "name": name[:NAME_CHARS], **_untimed(event)}
+        line["thread"], line["tool"] = event.thread[:NAME_CHARS], event.tool[:NAME_CHARS]
+        self._put(line)
 
     def flush(self) -> None:
         """Write what is held back. Several may ask at once; never raises."""
@@ -190,7 +196,7 @@ class EventLog:
                 os.write(self._file, b"\n")
 
 
-def _gate(event: GateEvent) -> dict[str, Any]:
+def _untimed(event: GateEvent | KeepEvent) -> dict[str, Any]:
     return {name: value for name, value in event._asdict().items() if name != "time"}
 
 

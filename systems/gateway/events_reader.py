@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from systems.gateway.events import FORMAT
 from systems.gateway.observe import OUTCOMES, Passage
-from vocabulary import GateEvent
+from vocabulary import GateEvent, KeepEvent
 
 
 class EventsError(ValueError):
@@ -43,7 +43,8 @@ class GatewayRun:
 
     ``calls``: those that left, in that order; ``open``: seq -> engine (-1: none yet) of those that did
     not, and ``begun`` those of them whose reply had begun; ``held``: seqs the gate held; ``gate``: what it
-    did. ``dropped``: lines that were lost; ``torn``: a crash cut the last one.
+    did, ``kept``: what the retention policy thought. ``dropped``: lines that were lost; ``torn``: a crash
+    cut the last one.
     """
 
     system: str
@@ -56,6 +57,7 @@ class GatewayRun:
     programs: dict[int, Program] = field(default_factory=dict)
     engines: list[EngineEvent] = field(default_factory=list)
     gate: list[GateEvent] = field(default_factory=list)
+    kept: list[KeepEvent] = field(default_factory=list)
     dropped: int = 0
     torn: bool = False
 
@@ -168,12 +170,25 @@ def gate_event(line: Mapping[str, Any]) -> GateEvent:
     return GateEvent(float(line["t"]), *rest)
 
 
+def _kept(run: GatewayRun, line: Mapping[str, Any]) -> None:
+    run.kept.append(keep_event(line))
+
+
+def keep_event(line: Mapping[str, Any]) -> KeepEvent:
+    """Of a line ``kept``; a deadline that is null is endless. Raises KeyError for a field that is missing."""
+    values = {name: line[name] for name in KeepEvent._fields[1:]}
+    for name in ("keep_price", "evict_price", "regret"):
+        values[name] = math.nan if values[name] is None else float(values[name])
+    values["until"] = math.inf if values["until"] is None else float(values["until"])
+    return KeepEvent(float(line["t"]), **values)
+
+
 def _dropped(run: GatewayRun, line: Mapping[str, Any]) -> None:
     run.dropped += int(line["lines"])
 
 
 _TAKE: Mapping[str, Callable[[GatewayRun, Mapping[str, Any]], None]] = {
     "arrived": _arrived, "held": _held, "sent": _sent, "first": _first, "left": _left,
-    "started": _started, "ended": _ended, "engine": _engine, "gate": _gate,
+    "started": _started, "ended": _ended, "engine": _engine, "gate": _gate, "kept": _kept,
     "dropped": _dropped,
 }  # fmt: skip

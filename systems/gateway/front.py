@@ -14,7 +14,7 @@ from systems.gateway.connection import RECEIVE_S
 from systems.gateway.errors import JSON, Refused
 from systems.gateway.gateway import Gateway
 from systems.gateway.headers import KEYS, allowed, forwarded, returned
-from systems.gateway.identity import caller_of, program_id
+from systems.gateway.identity import LONGEST, caller_of, program_id
 from systems.gateway.metrics import Metrics
 from systems.gateway.observe import Passage
 from systems.gateway.outlet import AppOutlet, Outlet, Sent
@@ -23,6 +23,8 @@ from systems.http1 import Exchange, HttpFailed
 
 _LOG = logging.getLogger("gateway")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+MOST_KEPT_S = 1e9
+"""Seconds that a reply says for what is kept without an end."""
 MOST_REPLY = 64 << 20
 """Bytes of a reply that is passed through: it is kept whole."""
 
@@ -42,6 +44,7 @@ class Front:
         return [
             *calls,
             web.post("/programs/start", self._guarded(self._start)),
+            web.post("/programs/away", self._guarded(self._away)),
             web.post("/programs/end", self._guarded(self._end)),
             web.post("/programs/release", self._guarded(self._end)),  # what ThunderAgent's clients say
             web.route("*", "/v1/{rest:.*}", self._guarded(self._pass)),
@@ -128,6 +131,18 @@ class Front:
             return _json({"program_id": name, "ended": False, "calls": 0})
         self._gateway.programs.end(program, "ended")
         return _json({"program_id": name, "ended": True, "calls": program.calls + program.held})
+
+    async def _away(self, request: web.Request) -> web.StreamResponse:
+        """A thread of a program goes into a tool: until when what it left is kept."""
+        gateway, body = self._gateway, await self._object(request)
+        name, thread, tool = program_id(body), caller_of(body, {}).thread, body.get("tool", "")
+        if not isinstance(tool, str) or len(tool) > LONGEST:
+            raise Refused(400, f"tool must be text of at most {LONGEST} characters", param="tool")
+        program, until = gateway.programs.named(name), 0.0
+        if program is not None and gateway.keeping is not None and gateway.options.tools == "told":
+            until = gateway.keeping.away(program, thread, tool)
+        kept = min(until - gateway.now(), MOST_KEPT_S) if until else 0.0
+        return _json({"program_id": name, "known": program is not None, "kept_s": kept})
 
     async def _object(self, request: web.Request) -> dict[str, object]:
         return parse(ENDPOINTS[0], await self._read(request)).data

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from systems.catalog import CatalogError, build_gate, build_router, build_table, load_system
+from systems.catalog import CatalogError, build_gate, build_retention, build_router, build_table, load_system
 from systems.gateway.books import Books
 from systems.gateway.carrier import RETRY_S, Carrier
 from systems.gateway.door import Door
 from systems.gateway.errors import Refused
+from systems.gateway.keeping import Keeping, waiting_tokens
 from systems.gateway.observe import Observer
 from systems.gateway.options import GatewayOptions
 from systems.gateway.outbox import Drops, Outbox
@@ -23,7 +24,7 @@ from systems.gateway.rows import Rows
 from systems.gateway.wires import Wires
 from systems.gateway.workers import Worker, Workers
 from systems.slots import DEFAULTS
-from vocabulary import GateEvent
+from vocabulary import EngineView, GateEvent, KeepEvent
 
 _LOG = logging.getLogger("gateway")
 TICK_S = 0.5
@@ -45,7 +46,12 @@ class Gateway:
         self.options = options
         self.observers: list[Observer] = list(observers)
         self.system = load_system(
-            options.system, options.scheduler, options.router, options.knobs, gate=options.gate
+            options.system,
+            options.scheduler,
+            options.router,
+            options.knobs,
+            gate=options.gate,
+            retention=options.retention,
         )
         if self.system.front != DEFAULTS["front"]:
             raise CatalogError(f"system {self.system.name}: {self.system.front} serves it, not this gateway")
@@ -56,6 +62,7 @@ class Gateway:
         self._outbox = Outbox(self.workers, self.now)
         gate, router = build_gate(self.system), build_router(self.system)
         self.door = Door(gate, router, self.workers, self.now, self._gate, Drops(self.programs, self._outbox))
+        self.keeping = self._keeping()
         self.rows = Rows(self.workers, self.now)
         self.wires = Wires(self.workers)
         self.hearts = Hearts(options.heartbeat_s, self.now)
@@ -63,10 +70,11 @@ class Gateway:
             self.programs, self.door, self.rows, self.observers, self.now,
             unit=self.system.unit,
             reads_prompt=self.system.reads_prompt or getattr(gate, "reads_prompt", False),
+            keeping=self.keeping, hears_tools=options.tools == "told",
         )  # fmt: skip
         self.carrier = Carrier(
             options, self.workers, self.door, self.books, self.rows, self.wires, self.hearts, self.now,
-            self.origin,
+            self.origin, names_tools=self.keeping is not None and options.tools == "reply",
         )  # fmt: skip
         self._polls = Polls(options, self.workers, self.now)
         self._ticking: asyncio.Task[None] | None = None
@@ -135,6 +143,8 @@ class Gateway:
         for observer in self.observers:
             observer.ended(program.number, program.name, why, self.now())
         try:
+            if self.keeping is not None:
+                self.keeping.end(program)
             self.door.end(program.number)
         except Exception:  # a policy's: the row is gone all the same
             _LOG.exception("program %d is over", program.number)
@@ -145,7 +155,24 @@ class Gateway:
         self.door.turned()
 
     def _gate(self, event: GateEvent) -> None:
-        program = self.programs.numbered(event.program)
-        name = "" if program is None else program.name
         for observer in self.observers:
-            observer.gate(event, name)
+            observer.gate(event, self._name(event.program))
+
+    def _kept(self, event: KeepEvent) -> None:
+        for observer in self.observers:
+            observer.kept(event, self._name(event.program))
+
+    def _name(self, number: int) -> str:
+        program = self.programs.numbered(number)
+        return "" if program is None else program.name
+
+    def _keeping(self) -> Keeping | None:
+        """None where nothing is kept: that costs nothing."""
+        if self.system.retention == DEFAULTS["retention"]:
+            return None
+
+        def waiting(view: EngineView) -> int:
+            return waiting_tokens(self.books.open, view, len(self.workers))
+
+        policy = build_retention(self.system)
+        return Keeping(policy, self.workers, self._outbox, self.now, waiting, self._kept)

@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 
 from systems.gateway.observe import Passage
-from vocabulary import EngineView, GateEvent
+from vocabulary import EngineView, GateEvent, KeepEvent
 
 ADDED = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1.0, 5.0)
 """Bounds (s) of what the gateway adds, and of the event loop's lag."""
@@ -126,6 +126,8 @@ class Metrics:
         self._turns: Counter[tuple[int, str]] = Counter()
         self._gated: Counter[tuple[str, str]] = Counter()
         self._gated_tokens: Counter[str] = Counter()
+        self._kept: Counter[str] = Counter()
+        self._kept_tokens: Counter[str] = Counter()
         self._sums = {"retries": 0, "received": 0, "sent": 0, "chunks": 0}
         self._times = {name: Histogram(bounds) for name, (bounds, _) in HISTOGRAMS.items()}
         self._timer: asyncio.TimerHandle | None = None
@@ -215,6 +217,11 @@ class Metrics:
         self._gated[key] += 1
         self._gated_tokens[event.what] += event.tokens
 
+    def kept(self, event: KeepEvent, name: str) -> None:  # noqa: ARG002
+        """By what it was; tools are named by clients, so no label."""
+        self._kept[event.what] += 1
+        self._kept_tokens[event.what] += event.tokens
+
     def watch(self) -> None:
         """Begin to look at the lag of the running event loop, unless that has begun."""
         if self._timer is None and not self._closed:
@@ -276,6 +283,8 @@ class Metrics:
         yield counter("programs_over", "Programs that left the table, and why.", ("why",), self._over)
         yield counter("gate_events", "What the gate did, and why.", ("what", "reason"), self._gated)
         yield counter("gate_tokens", "KV that was about (tokens).", ("what",), self._gated_tokens)
+        yield counter("keep_events", "What retention did, and what came of it.", ("what",), self._kept)
+        yield counter("keep_tokens", "KV that was about (tokens).", ("what",), self._kept_tokens)
 
     def _of_engines(self) -> Iterable[Metric]:
         views = {str(view.id): view for view in self._views()}

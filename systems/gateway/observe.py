@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-from vocabulary import GateEvent
+from vocabulary import GateEvent, KeepEvent
 
 OUTCOMES = ("finished", "error", "refused", "disconnected", "lost", "timeout")
 """Of a passage: its reply went out whole; the engine answered with an error, passed on; we refused it (bad
@@ -86,3 +86,6 @@ class Observer(Protocol):
 
     def gate(self, event: GateEvent, name: str) -> None:
         """What the gate did to the program called ``name``; ``drop``: a pause of it is to free KV."""
+
+    def kept(self, event: KeepEvent, name: str) -> None:
+        """What the retention policy thought of what the program called ``name`` left, or what came of it."""

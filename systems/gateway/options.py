@@ -9,6 +9,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+TELLERS = ("reply", "told")
+"""Who says which tool runs: the reply's tool calls, at its end; or the client, when the tool begins."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -44,14 +47,16 @@ class GatewayOptions:
     ``lease_s``: a program that nobody ended is over after so long without a call. ``poll_s``,
     ``poll_limit_s``: how often /health and /metrics of an engine are asked, and how long that may take.
     ``late_s``: engines that have never answered may take so long before their calls fail.
-    ``log``: event log, a JSON object per line (docs/gateway.md); None: none. Raises ValueError for no
-    engine, one that is named twice, or a number that cannot be.
+    ``tools``: who says which tool a program is in, reply or told (``keeping``). ``log``: event log, a JSON
+    object per line (docs/gateway.md); None: none. Raises ValueError for no engine, one that is named twice,
+    a number that cannot be, or nobody who says tools.
     """
 
     targets: tuple[Target, ...]
     system: str = "autellix"
     router: str | None = None
     gate: str | None = None
+    retention: str | None = None
     knobs: Mapping[str, str] = field(default_factory=dict)
     host: str = "127.0.0.1"
     port: int = 0
@@ -65,6 +70,7 @@ class GatewayOptions:
     late_s: float = 300.0
     log: str | None = None
     scheduler: str | None = None
+    tools: str = "reply"
 
     def __post_init__(self) -> None:
         urls = [target.url.rstrip("/") for target in self.targets]
@@ -76,6 +82,8 @@ class GatewayOptions:
         for name in ("max_body", "max_hold_s", "heartbeat_s", "lease_s", "poll_s", "poll_limit_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be more than 0, got {getattr(self, name)!r}")
+        if self.tools not in TELLERS:
+            raise ValueError(f"tools must be one of {', '.join(TELLERS)}, got {self.tools!r}")
         if not self.late_s >= 0:
             raise ValueError(f"late_s must be 0 or more, got {self.late_s!r}")
         if not 0 <= self.port <= 65_535:

@@ -11,6 +11,7 @@ from systems.gateway.bodies import Ask
 from systems.gateway.errors import Refused
 from systems.gateway.observe import Passage
 from systems.gateway.programs import Program
+from systems.gateway.tools import Tools
 from systems.gateway.turns import Turn
 from systems.gateway.usage import Counted
 from systems.gateway.workers import Worker
@@ -24,7 +25,8 @@ class Ticket:
 
     ``admitted``: the gate let it go. ``held``: the gate held it; ``held_s``: how long it waited here, for
     the gate or for a live engine. ``good``: the engine's reply was no error, so its scheduler had the call.
-    ``counted``: the reply's usage. ``cut``: why we gave it up, with what its client is told then.
+    ``counted``: the reply's usage; ``tools``: those it asks for. ``cut``: why we gave it up,
+    with what its client is told then.
     """
 
     ask: Ask
@@ -42,6 +44,7 @@ class Ticket:
     held_s: float = 0.0
     good: bool = False
     counted: Counted | None = None
+    tools: Tools | None = None
     cut: Refused | None = None
     first_sent: float = math.nan
     last_sent: float = math.nan

@@ -155,7 +155,7 @@ class Watch:
     """An observer that keeps everything."""
 
     def __init__(self):
-        self.told, self.passages, self.gate_events = [], [], []
+        self.told, self.passages, self.gate_events, self.kept_events = [], [], [], []
 
     def arrived(self, call):
         self.told.append(("arrived", call.seq))
@@ -184,6 +184,9 @@ class Watch:
 
     def gate(self, event, name):
         self.gate_events.append((event, name))
+
+    def kept(self, event, name):
+        self.kept_events.append((event, name))
 
 
 class World:
