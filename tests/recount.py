@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from systems.engines.options import OptionEngine
-from systems.engines.radix import RadixKV, Run
+from systems.engines.radix import Held, RadixKV, Run
 from systems.engines.request import HELD
+from systems.engines.retaining import Retaining
 from systems.engines.sim import SimEngine
 from vocabulary import blocks_for
 
@@ -39,9 +40,14 @@ def in_tree(kv: RadixKV) -> list[Run]:
 
 
 def held_by(request: object) -> list[Run]:
-    """The runs a call holds, upper parts of split ones included."""
+    """The runs a call holds."""
+    return held_through(request.chain)  # type: ignore[attr-defined]
+
+
+def held_through(chain: list[Held]) -> list[Run]:
+    """The runs of a chain, upper parts of split ones included."""
     runs = []
-    for run, start in request.chain:  # type: ignore[attr-defined]
+    for run, start in chain:
         piece = run
         while True:
             runs.append(piece)
@@ -59,9 +65,12 @@ def recount(engine: SimEngine) -> None:
     runs = in_tree(kv)
     assert all(run.refs == users[id(run)] for run in runs), "a user count is wrong"
     assert len(users.keys() - {id(run) for run in runs}) == 0, "a call holds an evicted run"
-    queue = idle_in_queue(kv)
-    assert {id(run) for run in queue} == {id(run) for run in runs if not run.refs}, "idle and not queued"
-    assert kv.idle == sum(run.n for run in queue), "idle blocks miscounted"
+    queue, pins = idle_in_queue(kv), recount_pins(engine, runs)
+    idle = {id(run) for run in runs if not run.refs and id(run) not in pins}
+    assert {id(run) for run in queue} == idle, "idle and not queued"
+    kept = sum(run.n for run in runs if not run.refs and id(run) in pins)
+    assert kv.idle == sum(run.n for run in queue) + kept, "idle blocks miscounted"
+    assert getattr(kv, "kept", 0) == kept, "kept blocks miscounted"
     private = 0
     for request in holders:
         tokens = request.tokens + engine.g - request.g0 - 1 if request.decoding else request.computed
@@ -75,6 +84,17 @@ def recount(engine: SimEngine) -> None:
             )
     if isinstance(engine, OptionEngine):
         recount_host(engine)
+
+
+def recount_pins(engine: SimEngine, runs: list[Run]) -> Counter[int]:
+    """How many pins hold each run. Raises AssertionError if the engine counts otherwise."""
+    pins: Counter[int] = Counter()
+    if isinstance(engine, Retaining):
+        for pin in engine.keeping.pins.values():
+            pins.update(id(run) for run in held_through(pin.chain))
+        assert pins == Counter({id(run): n for run, n in engine.kv.pins.items()}), "a pin is lost"
+        assert pins.keys() <= {id(run) for run in runs}, "what is kept was evicted"
+    return pins
 
 
 def recount_host(engine: OptionEngine) -> None:

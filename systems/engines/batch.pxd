@@ -35,7 +35,7 @@ cdef class Batch(Slots):
     cpdef unbook(self, Request request, double now)
 
     @cython.locals(kv=RadixKV, full="long long", chain=list)
-    cpdef release(self, Request request, long long computed)
+    cpdef give_back(self, Request request, long long computed)
 
     cpdef count_preemption(self, Request request, str rule)
 

@@ -202,7 +202,7 @@ class Batch(Slots):
         """
         decoding = request.decoding
         self.unbook(request, now)
-        self.release(request, request.computed + (scheduled and decoding))
+        self.give_back(request, request.computed + (scheduled and decoding))
 
     def unbook(self, request: Request, now: float) -> None:
         """Take a call out of the batch, which materialises its decoding; its blocks stay."""
@@ -240,7 +240,7 @@ class Batch(Slots):
         del self.running[request.call.seq]
         self._uncount(request.order[0])
 
-    def release(self, request: Request, computed: int) -> None:
+    def give_back(self, request: Request, computed: int) -> None:
         """Give back the blocks of ``computed`` tokens; what is full stays findable."""
         kv, full, chain = self.kv, computed // BLOCK, request.chain
         if full > request.tree:

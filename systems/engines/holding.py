@@ -175,7 +175,7 @@ class HoldEngine(PacedEngine):
         self.n_held -= 1
         self.look = True
         request.state = GONE
-        self.release(request, request.computed)
+        self.give_back(request, request.computed)
 
 
 class HoldRoom(Room):

@@ -48,9 +48,9 @@ cdef class RadixKV:
     cdef dict _beside(self, Run there, Run run)
 
     @cython.locals(upper=Run, token="long long", after=Run)
-    cdef Run _split(self, Run run, long long m)
+    cpdef Run split(self, Run run, long long m)
 
-cdef _unlink(Run run)
+cpdef unlink(Run run)
 
 @cython.locals(twins=list)
 cdef _forget(Run run)

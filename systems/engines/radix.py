@@ -143,9 +143,9 @@ class RadixKV:
         chain: list[Held] = []
         for run, m in path:
             if m < run.n:
-                run = self._split(run, m)
+                run = self.split(run, m)
             if run.refs == 0:
-                _unlink(run)
+                unlink(run)
                 self.idle -= run.n
             run.refs += 1
             chain.append((run, run.start))
@@ -230,14 +230,14 @@ class RadixKV:
         if there.dead:
             return there.children
         if there.n > 1:
-            there = self._split(there, 1)
+            there = self.split(there, 1)
         if there.twins is None:
             there.twins = [there]
         there.twins.append(run)
         run.twins = there.twins
         return there.children
 
-    def _split(self, run: Run, m: int) -> Run:
+    def split(self, run: Run, m: int) -> Run:
         """Cut ``run`` after ``m`` blocks; returns the new upper part.
 
         An idle upper part is linked right behind the lower one (it is evicted
@@ -261,7 +261,8 @@ class RadixKV:
         return upper
 
 
-def _unlink(run: Run) -> None:
+def unlink(run: Run) -> None:
+    """Take an idle run out of the free queue."""
     run.prev.next = run.next
     run.next.prev = run.prev
     run.prev = run.next = NOWHERE

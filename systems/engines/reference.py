@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from systems.engines.reference_displacement import Displacement, Holding
 from systems.engines.reference_job import NO_SLOT, Batch, Job, order_of
-from systems.engines.reference_state import EngineState
+from systems.engines.reference_keeping import KeepingState
 from systems.protocols import LatencyModel, Scheduler, TransferModel
 from vocabulary import (
     GRID,
@@ -27,7 +27,7 @@ from vocabulary import (
 )
 
 
-class ReferenceEngine(EngineState):
+class ReferenceEngine(KeepingState):
     """One engine on virtual time, stepped one step at a time (systems.protocols.Engine).
 
     Without ``transfer``, moving KV to and from host memory takes no time.
@@ -120,6 +120,7 @@ class ReferenceEngine(EngineState):
 
     def end_program(self, program: int, now: float) -> None:
         """The program is over."""
+        self.end(program, now)
         self.scheduler.end(program, now)
 
     def view(self) -> EngineView:
@@ -178,6 +179,7 @@ class ReferenceEngine(EngineState):
     def _schedule(self, preempted: list[int]) -> Batch:
         """Who gets how many tokens in the step that starts now, if anybody gets some."""
         batch = Batch(self._clock, self.config.max_num_batched_tokens, preempted, self._is_pass)
+        self.look(batch.now)
         if batch.is_pass:
             self._promote(batch.now)
         displacement = (Holding if self.config.preemption == "hold" else Displacement)(self, batch)
@@ -195,6 +197,7 @@ class ReferenceEngine(EngineState):
                 self._admit(batch)
             if not batch.tokens:
                 self._schedule_running(batch)
+        self.taken_over()
         return batch
 
     def _promote(self, now: float) -> None:
@@ -261,6 +264,7 @@ class ReferenceEngine(EngineState):
         return True
 
     def _finish(self, job: Job) -> None:
+        self.over(job)
         self.leave(job)
         usage = job.close(self._end)
         self.count["calls_finished"] += 1

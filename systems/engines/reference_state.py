@@ -192,6 +192,10 @@ class EngineState:
         if self.config.record_decisions:
             self.decisions.append(Decision(now, self.id, job.call.seq, rule, job.slot.level, value))
 
+    def kept_blocks(self) -> list[list[Block]]:
+        """The blocks of everything that is kept."""
+        return []
+
     def check(self) -> None:
         """Recount everything between two steps. Raises AssertionError."""
         assert len(self.running) <= self.config.max_num_seqs, "more running calls than max_num_seqs"
@@ -210,6 +214,6 @@ class EngineState:
             assert len(job.blocks) == blocks_for(job.computed), "a call holds too many or too few blocks"
             assert job.prefilling or job.computed == job.tokens - 1, "a decode is not one token behind"
         assert not any(job.prefilling for job in self.running[:-1]), "a partial prefill is not last"
-        self.kv.check([job.blocks for job in self.jobs()])
+        self.kv.check([job.blocks for job in self.jobs()], self.kept_blocks())
         fetched = self.count["host_hit_tokens"] // BLOCK
         self.host.check([blocks_for(job.saved) for job in self.waiting], fetched)

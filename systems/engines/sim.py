@@ -11,8 +11,18 @@ from systems.protocols import LatencyModel, Scheduler, TransferModel
 from vocabulary import EngineConfig
 
 
-def _with_options(config: EngineConfig, scheduler: Scheduler) -> type[SimEngine]:
+def _class_for(config: EngineConfig, scheduler: Scheduler) -> type[SimEngine]:
     """The class that has what is asked for, and no more."""
+    cls = _with_options(config, scheduler)
+    if config.retains:
+        from systems.engines.retaining import retaining
+
+        return retaining(cls)
+    return cls
+
+
+def _with_options(config: EngineConfig, scheduler: Scheduler) -> type[SimEngine]:
+    """The class for everything but retention."""
     if config.preemption == "hold":
         from systems.engines.holding import HoldEngine
 
@@ -42,4 +52,4 @@ class SimEngine(LazyEngine):
         transfer: TransferModel | None = None,  # noqa: ARG004
     ) -> SimEngine:
         """The engine that knows the options of docs/engine-options.md, where one is set."""
-        return super().__new__(_with_options(config, scheduler) if cls is SimEngine else cls)
+        return super().__new__(_class_for(config, scheduler) if cls is SimEngine else cls)
