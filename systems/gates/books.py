@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from systems.gates.ledger import ACTIVE, MARKED, NEW, Ledger, Program
 from systems.gates.line import Group, Line, Rank
 from systems.gates.shared_prefix import SharedPrefix
+from systems.gates.ticking import after
 from systems.protocols import Pause, Resume
 from vocabulary import BLOCK, INF, EngineView, GateEvent, on_grid
 
@@ -31,8 +32,8 @@ class Rules:
     resume_to: float = 1.0
     buffer: int = 100
     reserve: int = 0
-    ageing_s: float = 120.0
-    max_hold_s: float = 540.0
+    ageing_s: float = 300.0
+    max_hold_s: float = 1800.0
     lease_s: float = 600.0
     release: bool = True
     event_driven: bool = False
@@ -280,20 +281,12 @@ class Books:
                 self._quit(program, now, "engine gone")
 
     def _wake(self, now: float) -> None:
-        self._due = min(self._due, self._after(now))
-
-    def _after(self, now: float) -> float:
-        """The next multiple of ``dt`` after ``now``."""
-        dt = self._rules.dt
-        turn = math.floor(now / dt) + 1
-        while (due := on_grid(turn * dt)) <= now:
-            turn += 1
-        return due
+        self._due = min(self._due, after(now, self._rules.dt))
 
     def _next(self, now: float) -> float:
         """With nobody in flight and nobody waiting only leases can still end."""
         if self._ledger.in_flight or self._line:
-            return self._after(now)
+            return after(now, self._rules.dt)
         if not self._idle or self._rules.lease_s <= 0:
             return INF
         return on_grid(next(iter(self._idle.values())).heard + self._rules.lease_s)

@@ -10,7 +10,7 @@ from systems.gates.capacity import CapacityGate
 from systems.gates.knobs import flag, number, one_of, whole
 from systems.gates.ledger import Program
 from systems.gates.line import Rank
-from systems.gates.victims import ORDERS, chosen
+from systems.gates.victims import ORDERS, acting_first, chosen
 
 DECAYS = ("none", "exponential", "linear")
 DECAY_ON = ("both", "restore")
@@ -21,18 +21,20 @@ class ThunderAgent(CapacityGate):
 
     The paper's: ``dt`` (s between checks), ``lambda_max``, ``lambda_min``; ``decay``: what a program weighs
     that has acted for t = seconds/``tau_s``: exponential ``base``^-t, linear 1 - t/``base``, none 1, at
-    pausing and restoring (``decay_on`` both) or at restoring alone (restore); ``victims``: shortest first
-    (``phase_priority``: who acts first, and who returns before who is new; off: all alike). Its code's:
-    ``buffer`` (100 tokens per program), ``origin_first`` off, ``max_hold_s`` 1800.
+    pausing and restoring (``decay_on`` both) or at restoring alone (restore); ``victims``: shortest first;
+    ``phase_priority``: who acts pauses before who reasons, and who returns goes before who is new.
+    Its code's: ``buffer`` (100 tokens per program), ``max_hold_s`` (1 800: then let in against the rule; the
+    gateway's own limit is another), ``origin_first`` off (most room).
 
-    Ours: other orders of ``victims`` (``systems.gates.victims``; ``cost_power``: the prefill of c tokens
-    costs c to it; ``salt`` for random); ``origin_first`` (resume where it ran, if it fits); ``global_queue``
-    off (there or nowhere); ``ageing_s`` (who is held so long goes first, and an engine is kept clear for it),
-    ``max_hold_s`` (let in against the rule; below the gateway's limit of 600 s), ``lease_s`` (forgotten, if
-    not heard of for so long while acting; 0 switches each of the three off); ``release`` off (ignore that
-    programs end); ``event_driven`` (resume when calls and programs end, too); ``shared_prefix`` (count what
-    prompts have in common once); ``pause_frees_kv`` (engines drop what who pauses left; else it only stops
-    sending); ``reserve`` (tokens per call in flight for its reply, such as clients' max_tokens).
+    Ours: other orders of ``victims`` (``systems.gates.victims``; the prefill of c tokens costs
+    c^``cost_power``; ``salt`` for random); ``origin_first`` (resume where it ran, if it fits there),
+    ``global_queue`` off (there or nowhere); ``ageing_s`` (300: who is held so long goes first, and an engine
+    is kept clear for it); ``lease_s`` (600: forgotten, if not heard of for so long; 0 switches each of the
+    three off); ``release`` off (deaf to ends of programs); ``event_driven`` (resume when calls and programs
+    end, too); ``shared_prefix`` (count what prompts have in common once); ``pause_frees_kv`` (the engine
+    drops what a paused program left; else it only stops sending); ``reserve`` (tokens for the reply of each
+    call in flight, such as clients' max_tokens). Acting victims are spared again where the reasoning ones
+    that had to follow them free enough without them.
     """
 
     name = "thunderagent"
@@ -41,8 +43,8 @@ class ThunderAgent(CapacityGate):
         self, *, dt: float = 5.0, lambda_max: float = 1.0, lambda_min: float = 1.0,
         decay: str = "exponential", base: float = 2.0, tau_s: float = 1.0, decay_on: str = "both",
         victims: str = "shortest", cost_power: float = 2.0, salt: int = 0, phase_priority: bool = True,
-        origin_first: bool = True, global_queue: bool = True, ageing_s: float = 120.0,
-        max_hold_s: float = 540.0, lease_s: float = 600.0, release: bool = True, event_driven: bool = False,
+        origin_first: bool = True, global_queue: bool = True, ageing_s: float = 300.0,
+        max_hold_s: float = 1800.0, lease_s: float = 600.0, release: bool = True, event_driven: bool = False,
         shared_prefix: bool = False, pause_frees_kv: bool = False, buffer: int = 100, reserve: int = 0,
     ) -> None:  # fmt: skip
         self.dt = number("dt", dt, above=True)
@@ -78,13 +80,7 @@ class ThunderAgent(CapacityGate):
         """Acting programs in the order of ``victims``, then reasoning ones."""
         if not self.phase_priority:
             return chosen(self.victims, programs, need, self.cost_power, self.salt)
-        taken: list[Program] = []
-        for acting in (True, False):
-            group = [program for program in programs if program.acting is acting]
-            missing = need - sum(program.booked for program in taken)
-            if missing > 0:
-                taken += chosen(self.victims, group, missing, self.cost_power, self.salt)
-        return taken
+        return acting_first(self.victims, programs, need, self.cost_power, self.salt)
 
     def rank(self, program: Program) -> Rank:
         """Shortest first, then who has waited longest."""

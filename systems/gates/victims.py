@@ -19,6 +19,23 @@ _Part = tuple[int, float, "_Chosen | None"]
 _Chosen = tuple[Program, "_Chosen | None"]
 
 
+def acting_first(
+    order: str, programs: Sequence[Program], need: int, power: float = 2.0, salt: int = 0
+) -> list[Program]:
+    """Victims among those that act; if they do not suffice, among those that reason, too.
+
+    Acting ones are spared again where the reasoning ones free enough without them.
+    """
+    acting = [program for program in programs if program.acting]
+    first = chosen(order, acting, need, power, salt)
+    missing = need - sum(program.booked for program in first)
+    if missing <= 0:
+        return first
+    reasoning = [program for program in programs if not program.acting]
+    then = chosen(order, reasoning, missing, power, salt)
+    return [*needed(first, sum(program.booked for program in then) - missing), *then]
+
+
 def chosen(
     order: str, candidates: Sequence[Program], need: int, power: float, salt: int = 0
 ) -> list[Program]:
@@ -98,20 +115,19 @@ def _unrolled(chain: _Chosen | None) -> list[Program]:
 
 
 def _greedy(candidates: Sequence[Program], need: int, power: float) -> list[Program]:
-    tries = [
-        _spared(until(sorted(candidates, key=key(order, power, 0)), need), need)
-        for order in ("shortest", "longest")
-    ]
+    tries = []
+    for order in ("shortest", "longest"):
+        taken = until(sorted(candidates, key=key(order, power, 0)), need)
+        tries.append(needed(taken, sum(program.booked for program in taken) - need))
     return min(tries, key=lambda taken: sum(float(program.size) ** power for program in taken))
 
 
-def _spared(taken: list[Program], need: int) -> list[Program]:
-    """Without those whose tokens the others free already, the largest first."""
-    spare = sum(program.booked for program in taken) - need
-    kept = []
+def needed(taken: Sequence[Program], spare: int) -> list[Program]:
+    """Without those whose tokens are spare, the largest first; in the order they came."""
+    kept = set()
     for program in sorted(taken, key=lambda p: (-p.size, p.id)):
         if program.booked <= spare:
             spare -= program.booked
         else:
-            kept.append(program)
-    return sorted(kept, key=lambda p: (p.size, p.id))
+            kept.add(program.id)
+    return [program for program in taken if program.id in kept]
