@@ -34,6 +34,20 @@ PUBLISHED: dict[str, tuple[str, float | None, float | None, float | None]] = {
     "react:bfcl-wide": ("as `react:bfcl`, up to the paper's 70 calls", 10.75, 735.06, 34.14),
     "react:hotpot": ("Reflexion's runs on HotpotQA", None, None, None),
     "react:tau": ("tau-bench episodes", None, None, None),
+    "osworld:desktop": ("**ours**: OSWorld-like, all assumed", None, None, None),
+    "rl:grpo": ("**ours**: groups of 8 `swe:mini` rollouts, batches of 128", None, None, None),
+    "rollout:desktop": ("episodes of `osworld:desktop`, the first 24 staggered", None, None, None),
+    "rollout:hle": ("episodes of `toolorchestra:hle`, the first 24 staggered", None, None, None),
+    "rollout:mini": ("episodes of `swe:mini`, the first 24 staggered", None, None, None),
+    "rollout:openhands": ("episodes of `swe:openhands-paper`, the first 24 staggered", None, None, None),
+    "rollout:science": ("episodes of `scienceagent:paper`, the first 48 staggered", None, None, None),
+    "scienceagent:paper": ("ThunderAgent, Fig. 4f: **assumed**", None, None, None),
+    "swe:claude_code": ("fits of 710 public Claude Code sessions", 66.8, None, None),
+    "swe:mini": ("ThunderAgent, Fig. 4a and 4d: **assumed**", None, None, None),
+    "swe:openhands": ("public OpenHands runs", 35.0, None, None),
+    "swe:openhands-paper": ("ThunderAgent, Fig. 4b and 4e: calls and tools **assumed**", None, None, None),
+    "swe:swe_agent": ("fits of 826 public SWE-agent runs", None, None, None),
+    "toolorchestra:hle": ("ThunderAgent, Fig. 4c: **assumed**", None, None, None),
 }
 """By preset: the source, and its means of calls per program, new and output tokens per call."""
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from vocabulary import Segment, on_grid
 from workloads.base import ProgramSet, ProgramSpec, WorkloadError
 from workloads.keys import key_of, mix
-from workloads.parameters import Parameters, nearest, read_presets, resolve
+from workloads.parameters import Parameters, read_presets, resolve
 from workloads.random_streams import Dist, stream
 from workloads.script import leading
 from workloads.session import Session, TimedOut
@@ -371,7 +371,7 @@ def _shape(p: Parameters) -> Shape:
 def _history(p: Parameters) -> str:
     history = p.word("history")
     if history not in HISTORIES:
-        raise WorkloadError(f"{p.where}: history {nearest(history, HISTORIES)}; got {history!r}")
+        raise WorkloadError(f"{p.where}: history must be append or rebuild, got {history!r}")
     return history
 
 
