@@ -78,6 +78,11 @@ def enough(programs: ProgramSet, config: RunConfig, hint: str = "") -> None:
             f"{skipped} of {read} programs of {config.workload} are skipped ({reasons}): more than "
             f"{SKIPPED_SHARE:.0%}, so the rest does not stand for it{hint}"
         )
+    if config.concurrency is None and any(spec.wave is not None for spec in programs.programs):
+        raise UsageError(
+            f"batches of {config.workload} start when those before have ended, not at a rate: "
+            "give --concurrency N (programs at a time)"
+        )
     if config.concurrency is not None and config.concurrency > len(programs.programs):
         raise UsageError(
             f"--concurrency {config.concurrency} needs at least as many programs; there are "

@@ -7,6 +7,7 @@ first call that does not fit. Both are counted by reason.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from workloads.base import ProgramSpec, WorkloadError
 from workloads.dryrun import dry_run
@@ -61,9 +62,9 @@ def fit_specs(
         script = dry_run(spec).script
         kept = fit(script, limit, rule, f"{spec.kind} program {spec.index}", skipped, cuts)
         if kept is script:
-            result.append(ProgramSpec(len(result), spec.kind, spec.key, spec.start, spec.arrival))
+            result.append(ProgramSpec(len(result), spec.kind, spec.key, spec.start, spec.arrival, spec.wave))
         elif kept is not None:
-            result.append(replay_spec(len(result), spec.kind, kept, spec.arrival))
+            result.append(replace(replay_spec(len(result), spec.kind, kept, spec.arrival), wave=spec.wave))
     return result
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from heapq import heappop
 from typing import Any
 
+from bench.drivers.backlog import Backlog, Starts
 from bench.drivers.effects import ARRIVE, RESULT, Effects, ProgramError, raised
 from bench.drivers.tasks import Run, Task
 from bench.records import EngineSample, RunEnd, Sink
@@ -69,9 +70,8 @@ def drive(
         for spec, time in zip(specs, times, strict=True):
             driver.at(on_grid(time), ARRIVE, spec)
     else:
-        driver.backlog = iter(specs)
-        for _ in range(concurrency or 0):
-            driver.next_program()
+        driver.backlog = Backlog(specs, concurrency or 0)
+        driver.arrivals(driver.backlog.start(0.0))
     with _rare_collections():
         return driver.loop()
 
@@ -107,7 +107,7 @@ class VirtualDriver(Effects):
         self.next_sample = 0.0
         self.progress = progress
         self.plain_tools = self.pool is None
-        self.backlog: Iterator[ProgramSpec] = iter(())
+        self.backlog: Backlog | None = None
         self.runs: dict[int, Run] = {}
         self.seq = 0
         self.programs = self.calls = 0
@@ -196,11 +196,10 @@ class VirtualDriver(Effects):
 
     # -- programs --------------------------------------------------------------------
 
-    def next_program(self) -> None:
-        """Closed loop: the next program of the backlog, if there is one, arrives now."""
-        spec = next(self.backlog, None)
-        if spec is not None:
-            self.at(self.now, ARRIVE, spec)
+    def arrivals(self, starts: Starts) -> None:
+        """Closed loop: programs of the backlog that arrive now or later."""
+        for time, spec in starts:
+            self.at(time, ARRIVE, spec)
 
     def arrive(self, spec: ProgramSpec) -> None:
         """A program is here, and runs until it waits for something."""
@@ -300,7 +299,8 @@ class VirtualDriver(Effects):
             engine.end_program(program, self.now)
         if self.progress is not None:
             self.progress(self.programs, self.now)
-        self.next_program()
+        if self.backlog is not None:
+            self.arrivals(self.backlog.ended(run.spec, self.now))
 
 
 def _clock(engine: Engine) -> float:
