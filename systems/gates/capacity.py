@@ -26,6 +26,15 @@ class CapacityGate(Books):
     places = True
     counts = True
 
+    def reasoning(self) -> int:
+        """Programs with a call in flight, by the gate's books."""
+        return self._ledger.reasoning()
+
+    def booked(self) -> dict[int, int]:
+        """Tokens by engine of the programs that run there, those that leave with their turn included."""
+        engines = {*self._ledger.load, *self._ledger.leaving}
+        return {e: self._load(e) + self._ledger.leaving.get(e, 0) for e in sorted(engines)}
+
     # -- the protocol ----------------------------------------------------------------
 
     def request(self, call: Call, engines: Sequence[EngineView], now: float) -> bool:

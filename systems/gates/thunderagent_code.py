@@ -73,6 +73,10 @@ class ThunderAgentCode:
         self._pauses: list[Pause] = []
         self._due = INF
 
+    def reasoning(self) -> int:
+        """Programs on a backend with a call in flight, by its books."""
+        return sum(p.reasoning and p.engine >= 0 for p in self._programs.values())
+
     def request(self, call: Call, engines: Sequence[EngineView], now: float) -> bool:
         """A program on a backend always passes; a new one if nobody waits and a backend has room."""
         self._start(engines)

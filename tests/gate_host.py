@@ -1,0 +1,93 @@
+"""A host for gates, by hand: calls come, end and leave at times the test says."""
+
+from systems.protocols import Pause
+from vocabulary import Call, EngineView, Usage
+
+NOTHING = Usage(0.0, 0.0, 0.0)
+
+
+class Host:
+    """Engines of ``kv`` tokens each (multiples of 16); what the gate did is in ``placed`` and ``pauses``.
+
+    ``placed``: (time, program, engine) of every call that went on; ``held``: calls at the door by program.
+    """
+
+    def __init__(self, gate, *kv):
+        assert all(tokens % 16 == 0 for tokens in kv)
+        self.gate = gate
+        self.kv = list(kv)
+        self.dead = set()
+        self.now = 0.0
+        self.seq = 0
+        self.held, self.inside = {}, {}
+        self.placed, self.pauses, self.events = [], [], []
+
+    def views(self):
+        return [EngineView(i, i not in self.dead, 0, 0, kv // 16) for i, kv in enumerate(self.kv)]
+
+    def ask(self, program, tokens, prompt=()):
+        """A call of ``program`` with a prompt of so many tokens arrives; the call."""
+        self.seq += 1
+        call = Call(self.seq, program, "", 0, tokens, prompt=prompt)
+        if self.gate.request(call, self.views(), self.now):
+            self._goes_on(call, self.gate.place(call, self.views(), self.now))
+        else:
+            self.held.setdefault(program, []).append(call)
+        self._listen()
+        return call
+
+    def done(self, call, tokens=None):
+        """Its reply is there; ``tokens`` of context by its usage, None: it has none."""
+        self._close(call, tokens, self.gate.finish)
+
+    def fail(self, call):
+        """It ends without a reply: an error, an abort, a client that left."""
+        self._close(call, None, self.gate.abort)
+
+    def turn(self, program, tokens):
+        """A whole call at once."""
+        call = self.ask(program, tokens)
+        assert call.program not in self.held
+        self.done(call, tokens)
+
+    def end(self, program):
+        self.gate.end(program, self.now)
+        self.tick()
+
+    def until(self, time):
+        """The clock goes on, with every tick that the gate wants."""
+        while self.gate.next_tick() <= time:
+            self.now = max(self.now, self.gate.next_tick())
+            self.tick()
+        self.now = time
+
+    def tick(self):
+        for action in self.gate.tick(self.views(), self.now):
+            if isinstance(action, Pause):
+                self.pauses.append(action.program)
+                continue
+            for call in self.held.pop(action.program):
+                self._goes_on(call, action.engine)
+        self._listen()
+
+    def what(self, *kinds):
+        """(time, program) of events of those kinds."""
+        return [(event.time, event.program) for event in self.events if event.what in kinds]
+
+    def _goes_on(self, call, engine):
+        self.inside[call.seq] = engine
+        self.placed.append((self.now, call.program, engine))
+
+    def _close(self, call, tokens, way):
+        if self.inside.pop(call.seq, None) is None:
+            self.held[call.program].remove(call)
+            if not self.held[call.program]:
+                del self.held[call.program]
+        else:
+            self.gate.count(call, tokens, self.now)
+        way(call, NOTHING, self.now)
+        self.tick()
+
+    def _listen(self):
+        self.events += self.gate.events
+        self.gate.events.clear()
