@@ -45,6 +45,8 @@ class GovernedDriver(VirtualDriver):
             self.reads_prompt = self.reads_prompt or self.door.reads_prompt
         self.keeper = None if retention is None else Keeper(retention, self.engines, self._waiting)
         self.sandboxes = None if environment is None else _sandboxes(environment, self._at)
+        self.line: dict[int, None] = {}
+        """Programs that the gate holds, in the order in which it began to, where there are sandboxes."""
 
     def loop(self) -> RunEnd:
         """Run until nothing is left. Raises ProgramError if a gate keeps somebody for ever."""
@@ -76,13 +78,16 @@ class GovernedDriver(VirtualDriver):
         task.thread = call.thread
         if self.keeper is not None:
             call.kept = self.keeper.asked(call, self.now)
+        task.engine = AT_THE_DOOR
         if self.door is None:
             self._send(task, effect, None)
+        elif not self.door.enter(task, effect, call, self.now):
+            if self.sandboxes is not None:
+                self.line[call.program] = None
+                self._nearer()
             return
-        task.engine = AT_THE_DOOR
-        ahead = len(self.door)
-        if not self.door.enter(task, effect, call, self.now) and self.sandboxes is not None:
-            self.sandboxes.held(call.program, ahead, self.now)
+        if self.sandboxes is not None:
+            self.sandboxes.resumed(call.program, self.now)
 
     def left(self, row: Finished) -> None:
         """A call left its engine: gate and keeper hear of it before its program goes on."""
@@ -102,6 +107,9 @@ class GovernedDriver(VirtualDriver):
             self.keeper.over(program, self.now)
         if self.sandboxes is not None:
             self.sandboxes.end(program, self.now)
+            if program in self.line:
+                del self.line[program]
+                self._nearer()
         if self.door is not None:
             self.door.end(program, self.now)
 
@@ -145,7 +153,15 @@ class GovernedDriver(VirtualDriver):
 
     def _let_in(self, program: int) -> None:
         if self.sandboxes is not None:
+            self.line.pop(program, None)
             self.sandboxes.resumed(program, self.now)
+            self._nearer()
+
+    def _nearer(self) -> None:
+        """Programs at the door may have moved up in line."""
+        assert self.sandboxes is not None
+        for ahead, program in enumerate(self.line):
+            self.sandboxes.held(program, ahead, self.now)
 
     def _drop(self, engine: int, program: int) -> None:
         found: Any = self.engines[engine]
