@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bench.errors import MissingError
@@ -166,18 +167,32 @@ def from_memory(sink: MemorySink) -> Tables:
     )
 
 
-_METRIC_CALLS = [c for c, k in CALLS.kinds.items() if k != "s"]
+_METRIC_CALLS = [c for c in CALLS.kinds if c != "model"]
+POLICIES = ("gate:", "keep:", "env:")
+"""How the rules of decisions begin that gates, retention and environments made: ``call`` is a program."""
 
 
 def read_tables(folder: Path) -> Tables:
-    """What the metrics need, from disk: the calls without their text columns."""
+    """What the metrics need, from disk: calls without their models, of decisions those of POLICIES."""
     return Tables(
         _frame(folder, "programs", None),
         _frame(folder, "calls", _METRIC_CALLS),
-        _frame(folder, "decisions", ["rule"]),
+        _policy_decisions(folder),
         _frame(folder, "engine", None),
         _frame(folder, "totals", None),
     )
+
+
+def _policy_decisions(folder: Path) -> pd.DataFrame:
+    """One row group at a time: of most logs nothing is kept."""
+    with _open(folder, "decisions") as file:
+        kept = [file.schema_arrow.empty_table()]
+        for group in range(file.num_row_groups):
+            rules = file.read_row_group(group, columns=["rule"]).column("rule")
+            wanted = [rule for rule in pc.unique(rules).to_pylist() if rule.startswith(POLICIES)]
+            if wanted:
+                kept.append(file.read_row_group(group).filter(pc.is_in(rules, pa.array(wanted))))
+    return pa.concat_tables(kept).to_pandas()
 
 
 def _frame(folder: Path, name: str, columns: list[str] | None) -> pd.DataFrame:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench import metrics, windows
+from bench import kv_cost, metrics, windows
 from bench.eventlog import Tables
 from bench.stats import VERDICT_SEEDS, Estimate, t_interval
 from bench.traps import crowded, roomy
@@ -49,6 +49,7 @@ def measure(tables: Tables, context: Context) -> dict[str, Estimate]:
         "wait": metrics.wait_exec(tables.programs),
         "exec": metrics.exec_split(tables.calls),
         "kv": metrics.kv_hits(tables.calls) | {"optimum": context.optimum},
+        "kv_cost": _kv_cost(tables, context),
         "preemptions": metrics.preemptions(tables.calls, tables.totals),
         "utilisation": metrics.utilisation(tables.totals, window["window_s"], context.kv_blocks),
         "transient": {} if context.closed_loop else windows.transient(tables.programs, horizon),
@@ -65,6 +66,18 @@ def measure(tables: Tables, context: Context) -> dict[str, Estimate]:
     }
     flat = {f"{group}.{name}": value for group, numbers in groups.items() for name, value in numbers.items()}
     return {k: v if isinstance(v, Estimate) else Estimate(v) for k, v in flat.items()}
+
+
+def _kv_cost(tables: Tables, context: Context) -> metrics.Numbers:
+    """What KV was used for; no more was lost than an infinite cache would have found."""
+    hits = metrics.kv_hits(tables.calls)["hit_rate"]
+    most = (context.optimum - hits) * float(tables.calls.prompt_tokens.sum())
+    most = math.inf if math.isnan(most) else max(0.0, most)
+    start, end = metrics.busy_window(tables.programs)
+    found = kv_cost.account(
+        tables.programs, tables.calls, tables.engine, tables.totals, context.kv_blocks, most
+    )
+    return kv_cost.numbers(found, tables.calls, end - start)
 
 
 def kinds(tables: Tables) -> dict[str, dict[str, float]]:
