@@ -5,6 +5,7 @@ from statistics import fmean
 import pytest
 
 from workloads.base import WorkloadError
+from workloads.dag import optimal_hits_across
 from workloads.dryrun import dry_run, dry_runs
 from workloads.load import load
 from workloads.script import AbandonOp, CallOp, ThinkOp, TimeoutOp, ToolOp
@@ -124,8 +125,11 @@ def test_staggered_programs_are_the_rest_of_a_program_and_bring_its_context():
 
 def test_who_is_met_in_the_middle_is_longer_than_who_is_new():
     """In proportion to its length: mean calls E[L^2] / E[L], 50 (1 + 1/4) for a gamma of shape 4."""
-    calls = lambda **p: [len(list(s.start.args[0].steps(s.key, s.start.keywords["life"])))  # noqa: E731
-                         for s in made("swe:mini", 600, **p).programs]  # fmt: skip
+
+    def calls(**parameters):
+        programs = made("swe:mini", 600, **parameters).programs
+        return [s.start.args[0].length(s.key, s.start.keywords["life"]) for s in programs]
+
     assert fmean(calls()) == pytest.approx(50, rel=0.06)
     assert fmean(calls(stagger=1, at_start=600)) == pytest.approx(62.5, rel=0.06)
 
@@ -226,3 +230,22 @@ def test_bad_parameters_are_refused(spec, parameters, said):
     with pytest.raises(WorkloadError) as error:
         made(spec, 1, **parameters)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "context", "hits"),
+    [
+        ("swe:mini", 10_446, 0.984),
+        ("swe:openhands-paper", 16_850, 0.979),
+        ("toolorchestra:hle", 12_761, 0.252),
+        ("scienceagent:paper", 8_436, 0.522),
+    ],
+)
+def test_the_assumed_presets_are_what_they_were_chosen_for(spec, context, hits):
+    """The page's numbers, of 500 programs, within what 60 can tell."""
+    found = dags(spec, 60)
+    calls = [c.prompt_tokens + c.output_tokens for dag in found for c in dag.calls]
+    assert fmean(calls) == pytest.approx(context, rel=0.1)
+    assert sum(optimal_hits_across(found)) / sum(dag.total_prompt for dag in found) == pytest.approx(
+        hits, abs=0.02
+    )
