@@ -92,6 +92,8 @@ def stated(claim: Claim) -> str:
         return "rises" if claim.direction == "up" else "falls"
     if claim.kind == "peak":
         return f"peak at {low:g}" + (f"-{high:g}" if high > low else "")
+    if claim.kind == "effect":
+        return "above 1" if claim.direction == "up" else "below 1"
     if claim.kind == "same":
         return f"1 within {claim.tolerance:.0%}"
     if claim.kind == "prediction":
@@ -107,6 +109,8 @@ def quantity_of(claim: Claim) -> str:
         return f"{name}: {claim.top} / {claim.bottom}"
     if claim.kind == "curve":
         return f"{name} at {claim.x_value:g} {QUANTITIES[claim.x]}: {claim.top}"
+    if claim.kind == "effect":
+        return f"{name}: {claim.factor} on / off"
     return f"{name}: {claim.top}" if claim.top else name
 
 
@@ -127,7 +131,7 @@ def _finding(study: Study, claim: Claim, panel: Panel) -> Finding:
     if lacking or absent:
         why = lacking[0] if lacking else f"{absent[0]} is not on panel {panel.label}"
         return Finding(Estimate(math.nan, note=why), NOT_TESTABLE, 0, why)
-    places = [p for p in claim.places or panel.places if p in panel.places]
+    places = places_of(claim, panel)
     if not places:
         why = f"{panel.label}: not run at this scale"
         return Finding(Estimate(math.nan, note=why), NOT_TESTABLE, 0, why)
@@ -136,6 +140,13 @@ def _finding(study: Study, claim: Claim, panel: Panel) -> Finding:
         why = f"{panel.label}: {found.got.note or 'no value'}"
         return Finding(found.got, NOT_TESTABLE, found.seeds, why)
     return found
+
+
+def places_of(claim: Claim, panel: Panel) -> list[Place]:
+    """Where on a panel a claim is about."""
+    if claim.largest:
+        return list(panel.places[-1:])
+    return [p for p in claim.places or panel.places if p in panel.places]
 
 
 def _named(claim: Claim) -> list[str]:
@@ -212,6 +223,43 @@ def _monotone(study: Study, claim: Claim, panel: Panel, places: Sequence[Place])
     each = all(s.value > 1 - SLACK if up else s.value < 1 + SLACK for s in steps)
     word = "reproduced" if ends and each else "partly" if ends else "not reproduced"
     return Finding(whole, word, _seeds(study, panel), f"{places[-1]:g} over {places[0]:g}")
+
+
+def _growth(study: Study, claim: Claim, panel: Panel, places: Sequence[Place]) -> Finding:
+    """The claim's system at the last place over itself at the first, against the stated factor."""
+    if len(places) < 2:
+        return Finding(Estimate(math.nan, note="one place has no growth"), NOT_TESTABLE, 0)
+    got, seeds = along(study, panel, claim, [places[0], places[-1]])[0], _seeds(study, panel)
+    return Finding(got, _bare(verdict(got, *claim.span, seeds)), seeds, f"{places[-1]:g} over {places[0]:g}")
+
+
+def _effect(study: Study, claim: Claim, panel: Panel, places: Sequence[Place]) -> Finding:
+    """A factor's main effect: systems that have it over those that differ in nothing else, all corners."""
+    logs: dict[int, list[float]] = {}
+    for on, off in corners(study, panel, claim.factor):
+        for place in places:
+            pair = [study.values(panel.name, s, place, claim.quantity) for s in (on, off)]
+            for seed in pair[0].keys() & pair[1].keys():
+                logs.setdefault(seed, []).append(math.log(pair[0][seed] / pair[1][seed]))
+    if not logs:
+        return Finding(
+            Estimate(math.nan, note=f"no pair of systems differs in {claim.factor}"), NOT_TESTABLE, 0
+        )
+    mean = t_interval([sum(values) / len(values) for _, values in sorted(logs.items())])
+    value, low, high = (math.exp(v) for v in mean[:3])
+    got = Estimate(value, low, high, mean.method, mean.note)
+    holds = _above(got, 1.0) if claim.direction == "up" else _below(got, 1.0)
+    sign = got.value > 1 if claim.direction == "up" else got.value < 1
+    return Finding(got, "reproduced" if holds else "partly" if sign else "not reproduced", len(logs))
+
+
+def corners(study: Study, panel: Panel, factor: str) -> list[tuple[str, str]]:
+    """Pairs of systems that differ in one factor only: (on, off)."""
+    there = [study.loop.system(s) for s in panel.systems if (panel.name, s) not in study.missing]
+    rest = [{k: v for k, v in s.levels.items() if k != factor} for s in there]
+    on = [i for i, s in enumerate(there) if s.levels.get(factor) == "on"]
+    off = [i for i, s in enumerate(there) if s.levels.get(factor) == "off"]
+    return [(there[i].name, there[j].name) for i in on for j in off if rest[i] == rest[j]]
 
 
 def _below(found: Estimate, bound: float) -> bool:
@@ -310,6 +358,8 @@ def moves(study: Study, panel: Panel, claim: Claim, place: Place) -> dict[str, f
 
 _KINDS: Mapping[str, Callable[[Study, Claim, Panel, Sequence[Place]], Finding]] = {
     "ratio": _ratio,
+    "growth": _growth,
+    "effect": _effect,
     "order": _order,
     "monotone": _monotone,
     "peak": _peak,

@@ -11,7 +11,7 @@ import pandas as pd
 
 from bench.curves.runner import Cells, Options, Progress
 from bench.loops.frames import fits, frames, lacking, table
-from bench.loops.judge import moves, paired, panels_of
+from bench.loops.judge import moves, paired, panels_of, places_of
 from bench.loops.spec import Loop, parse
 from bench.loops.study import Study
 from bench.run import RunResult
@@ -72,7 +72,7 @@ def predictions(study: Study) -> pd.DataFrame:
     rows = []
     for claim in (c for c in study.loop.claims if c.kind == "prediction"):
         for panel in panels_of(study, claim):
-            for place in (p for p in claim.places or panel.places if p in panel.places):
+            for place in places_of(claim, panel):
                 got = paired(study, panel, claim, place)
                 line = {
                     "prediction": claim.id, "panel": panel.label, "place": place, "of": claim.quantity,

@@ -16,7 +16,7 @@ from bench.curves.spec import build
 from bench.errors import UsageError, unknown
 from bench.loops.quantities import QUANTITIES
 
-KINDS = ("ratio", "order", "monotone", "peak", "level", "same", "curve", "prediction")
+KINDS = ("ratio", "growth", "order", "monotone", "peak", "level", "same", "curve", "effect", "prediction")
 Place = float
 """Programs at a time (closed loop), or programs per second (open loop)."""
 
@@ -25,8 +25,9 @@ Place = float
 class Scale:
     """How much is run. ``warm_up`` and ``window``: virtual seconds before and in what is measured.
 
-    ``seeds`` report; fits and tuning use seeds of their own. ``panels``: only these (none: all). ``sides``:
-    axis -> values at which the axes that are not crossed leave their first value (none: at all).
+    ``seeds`` report; fits and tuning use seeds of their own. ``panels``: only these (none: all). ``crossed``:
+    the axes that are crossed at this scale (none: those that say so). ``sides``: axis -> values at which the
+    others leave their first value (none: at all).
     ``places``: at most so many of a panel's (its first, its last and those between, evenly; 0: all).
     """
 
@@ -38,6 +39,7 @@ class Scale:
     tune_seeds: int = 2
     assumption_seeds: int = 2
     panels: tuple[str, ...] = ()
+    crossed: tuple[str, ...] = ()
     sides: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     places: int = 0
 
@@ -47,7 +49,9 @@ class System:
     """A system under the name that the experiment gives it: a catalog row and knobs on top.
 
     ``tune``: knob whose best value (steps/min at a panel's largest place) is looked for among ``values``,
-    or among ``shares`` of the programs at that place; else it has its default everywhere.
+    or among ``shares`` of the programs at that place; else it has its default everywhere. ``levels``: factor
+    -> on or off, where systems are the corners of a factorial. ``prices``: its retention weighs what
+    computing KV again costs, and is told it from the panel's own step times.
     """
 
     name: str
@@ -56,6 +60,8 @@ class System:
     tune: str = ""
     values: tuple[float, ...] = ()
     shares: tuple[float, ...] = ()
+    levels: Mapping[str, str] = field(default_factory=dict)
+    prices: bool = False
     note: str = ""
 
 
@@ -73,7 +79,8 @@ class Panel:
     """A workload on engines at several loads: ``n`` programs at a time, or ``rates`` (programs/s).
 
     ``most``: steps/min that no system exceeds (of the paper's values where it gives some): how many programs
-    a window needs. ``trace``: a folder of recorded sessions, below that of traces, in place of ``workload``.
+    a window needs; ``programs``: exactly so many instead (fixed work; below 0: one for each place).
+    ``trace``: a folder of recorded sessions, below that of traces, in place of ``workload``.
     ``paper``: quantity -> system -> value at each place. ``at``: where a panel made from axes lies on them.
     """
 
@@ -92,6 +99,7 @@ class Panel:
     system_knobs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     fit: Fit | None = None
     most: float = 0.0
+    programs: int = 0
     paper: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
     at: Mapping[str, str] = field(default_factory=dict)
     warm_up: float = 0.0
@@ -119,11 +127,14 @@ class Value:
     parameters: Mapping[str, str] = field(default_factory=dict)
     knobs: Mapping[str, str] = field(default_factory=dict)
     system_knobs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    warm_up: float = 0.0
+    window: float = 0.0
 
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of a map. ``crossed``: with all others; else it leaves its first value alone, one at a time."""
+    """An axis of a map. ``crossed``: with all others; else it leaves its first value by itself. The first two
+    crossed axes are x and y of the map."""
 
     name: str
     values: tuple[Value, ...]
@@ -135,8 +146,9 @@ class Claim:
     """What is claimed (``docs/thunderagent.md`` explains the kinds). ``source``: paper, note or ours.
 
     ``panels`` (names) or ``where`` (axis -> value): where it is claimed; of several, in each.
-    ``places``: at these; a ``ratio`` of several is "up to", the best of them. ``tolerance``: of level and
-    curve absolute, of same relative. ``x`` and ``x_value``: of a curve, the quantity on its axis and where.
+    ``places``: at these (``largest``: at each panel's last); a ``ratio`` of several is "up to", the best.
+    ``tolerance``: of level and curve absolute, of same relative. ``factor``: of an effect. ``x`` and
+    ``x_value``: of a curve, the quantity on its axis and where.
     """
 
     id: str
@@ -148,8 +160,10 @@ class Claim:
     quantity: str = "steps_per_min"
     top: str = ""
     bottom: str = ""
+    factor: str = ""
     systems: tuple[str, ...] = ()
     places: tuple[float, ...] = ()
+    largest: bool = False
     expected: float = 1.0
     expected_high: float = 0.0
     tolerance: float = 0.0
@@ -235,8 +249,8 @@ def _thinned(panel: Panel, most: int) -> Panel:
 
 def _laid_out(panel: Panel, axes: tuple[Axis, ...], scale: Scale) -> Iterator[Panel]:
     """The panel at each crossing: all crossed axes, the others at their first value but one at a time."""
-    crossed = [a for a in axes if a.crossed]
-    beside = [a for a in axes if not a.crossed]
+    crossed = [a for a in axes if (a.name in scale.crossed if scale.crossed else a.crossed)]
+    beside = [a for a in axes if a not in crossed]
     first = {a.name: a.values[0] for a in beside}
     for values in product(*(a.values for a in crossed)):
         at = dict(zip((a.name for a in crossed), values, strict=True))
@@ -259,6 +273,7 @@ def _at(panel: Panel, axes: tuple[Axis, ...], at: Mapping[str, Value]) -> Panel:
             made, n=() if value.rates else value.n or made.n, rates=value.rates or made.rates,
             parameters={**made.parameters, **value.parameters}, knobs={**made.knobs, **value.knobs},
             system_knobs={**made.system_knobs, **knobs},
+            warm_up=value.warm_up or made.warm_up, window=value.window or made.window,
         )  # fmt: skip
     names = {axis.name: at[axis.name].name for axis in axes}
     label = ", ".join(f"{name} {value}" for name, value in names.items())

@@ -22,6 +22,9 @@ from bench.loops.spec import Assumption, Loop, Panel, Place, Scale, System
 from bench.loops.window import Numbers, environment, numbers, read, window_of
 from bench.plan import plan
 from bench.run import RunResult
+from systems.latency.catalog import latency_for
+from systems.latency.scaled import SCALES
+from systems.retentions.rebuild import fitted
 from vocabulary import BLOCK
 from workloads.dryrun import dry_run
 
@@ -88,9 +91,12 @@ class Study:
         panel, system = wanted.panel, self.loop.system(wanted.system)
         scale = fitting.knobs(self.fits[_group(panel)].scale) if fitted and _group(panel) in self.fits else {}
         tuned = {system.tune: t} if (t := self.tuned.get((panel.name, system.name))) else {}
-        own = {**system.knobs, **panel.system_knobs.get(system.name, {}), **tuned}
+        prices = self._prices(panel) if system.prices else {}
+        own = {**prices, **system.knobs, **panel.system_knobs.get(system.name, {}), **tuned}
         knobs = {DECISIONS: "false", **scale, **panel.knobs, **own, **self.knobs, **dict(wanted.knobs)}
         parameters = {**panel.parameters, **dict(wanted.parameters)}
+        if "stagger" in parameters and not panel.open:
+            parameters["at_start"] = str(int(wanted.place))
         shared: dict[str, Any] = {
             "seed": wanted.seed, "model": panel.model, "gpu": self.gpu or panel.gpu, "out": self.out,
             "replicas": panel.replicas, "knobs": knobs, "parameters": parameters,
@@ -101,12 +107,25 @@ class Study:
             shared |= {"concurrency": int(wanted.place), "n": self.programs(panel, wanted.place)}
         return RunConfig(system.system, source(panel), **shared)
 
+    def _prices(self, panel: Panel) -> dict[str, str]:
+        """What computing KV again costs by the panel's step times: knobs of a retention policy."""
+        group = _group(panel)
+        scale = self.fits[group].scale if group in self.fits else 1.0
+        scales = dict.fromkeys(SCALES, scale)
+        rebuild = fitted(latency_for(panel.model, self.gpu or panel.gpu, scales))
+        return {
+            "retention.token_s": f"{rebuild.token_s:.4g}",
+            "retention.token2_s": f"{rebuild.token2_s:.4g}",
+        }
+
     def seconds(self, panel: Panel) -> float:
         """Warm-up and window (virtual s)."""
         return (panel.warm_up or self.scale.warm_up) + (panel.window or self.scale.window)
 
     def programs(self, panel: Panel, place: Place) -> int:
         """Programs that keep a loop of ``place`` full through the window, at the most steps/min expected."""
+        if panel.programs:
+            return panel.programs if panel.programs > 0 else int(place)
         given = [x for rows in panel.paper.get("steps_per_min", {}).values() for x in rows]
         most = panel.most or max(given)
         alone = panel.fit.steps_per_min / panel.fit.place * place if panel.fit else most

@@ -198,7 +198,7 @@ def test_catalogue_lists_what_is_there():
         tables()
     )
     assert {"llama-3.1-8b", "llama-3.1-70b", "falcon-180b"} <= set(models())
-    assert gpus() == ["a100", "h100", "h200", "rtx4090"]
+    assert gpus() == ["a100", "h100", "h200", "rtx4090", "rtx5090"]
 
 
 @pytest.mark.parametrize(
