@@ -78,11 +78,6 @@ def enough(programs: ProgramSet, config: RunConfig, hint: str = "") -> None:
             f"{skipped} of {read} programs of {config.workload} are skipped ({reasons}): more than "
             f"{SKIPPED_SHARE:.0%}, so the rest does not stand for it{hint}"
         )
-    if config.concurrency is None and any(spec.wave is not None for spec in programs.programs):
-        raise UsageError(
-            f"batches of {config.workload} start when those before have ended, not at a rate: "
-            "give --concurrency N (programs at a time)"
-        )
     if config.concurrency is not None and config.concurrency > len(programs.programs):
         raise UsageError(
             f"--concurrency {config.concurrency} needs at least as many programs; there are "
@@ -99,9 +94,11 @@ def arriving(config: RunConfig, room: int, hint: str) -> tuple[ProgramSet, list[
         return load_programs(config, room, hint), None
     if config.horizon is None:
         programs = load_programs(config, room, hint)
+        _no_waves(config, programs)
         rate = rate_of(config, programs)
         return programs, _times(config, programs, rate)
     first = load_programs(replace(config, horizon=None, n=1 if config.rate is not None else None), room, hint)
+    _no_waves(config, first)
     rate = rate_of(config, first)
     if rate is None:
         return _until(first, config.horizon)
@@ -113,6 +110,15 @@ def arriving(config: RunConfig, room: int, hint: str) -> tuple[ProgramSet, list[
     programs = load_programs(replace(config, horizon=None, n=len(times)), room, hint)
     programs.digest = first.digest  # how many come in a horizon is the seed's
     return programs, times
+
+
+def _no_waves(config: RunConfig, programs: ProgramSet) -> None:
+    """Raises UsageError for batches that wait for each other: they cannot arrive at a rate."""
+    if any(spec.wave is not None for spec in programs.programs):
+        raise UsageError(
+            f"batches of {config.workload} start when those before have ended, not at a rate: "
+            "give --concurrency N (programs at a time)"
+        )
 
 
 def _until(programs: ProgramSet, horizon: float) -> tuple[ProgramSet, list[float]]:

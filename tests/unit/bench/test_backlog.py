@@ -1,6 +1,17 @@
 """Closed loops: places, and the barrier between waves of programs."""
 
+import pytest
+
+from bench.arriving import arriving
+from bench.config import RunConfig
 from bench.drivers.backlog import Backlog
+from bench.drivers.virtual import drive
+from bench.errors import UsageError
+from bench.records import MemorySink
+from systems.catalog import build_router, build_scheduler, build_table, load_system
+from systems.engines.sim import SimEngine
+from tests.latency_models import ConstantLatency
+from vocabulary import EngineConfig
 from workloads.base import ProgramSpec, Wave
 from workloads.load import load
 
@@ -65,3 +76,30 @@ def test_rl_shares_a_task_in_a_group_and_nothing_between_versions():
     late = load("rl:grpo", n=9, seed=3, parameters={"group": "2", "prompts": "2", "lag": "1"}).programs
     assert [spec.wave.version for spec in late] == [0] * 8 + [1]
     assert late[0].launch().send(None).prompt[0] == late[4].launch().send(None).prompt[0]
+
+
+def test_on_the_clock_a_batch_begins_when_all_before_it_are_over():
+    made = load("rl:grpo", n=12, seed=3, parameters={"group": "2", "prompts": "2", "calls": "3"}).programs
+    spec, sink = load_system("vllm-opt"), MemorySink()
+    table = build_table(spec)
+    engine = SimEngine(0, EngineConfig(kv_blocks=20_000), build_scheduler(spec, table), ConstantLatency(0.01))
+    drive(
+        made, times=None, concurrency=3, engines=[engine], router=build_router(spec), table=table, sink=sink
+    )
+    rows = sorted(sink.programs, key=lambda row: row.program)
+    for batch in (1, 2):
+        before, after = rows[4 * batch - 4 : 4 * batch], rows[4 * batch : 4 * batch + 4]
+        opens = max(row.t_end for row in before) + 60.0 + 10.0
+        assert sorted(row.t_arrive for row in after)[:3] == [opens] * 3
+        assert sorted(row.t_arrive for row in after)[3] == min(row.t_end for row in after)
+        first = [
+            c for c in sink.calls if c.call.program in range(4 * batch, 4 * batch + 4) and not c.call.index
+        ]
+        assert min(c.cached_tokens for c in first) == 0, "the system prompt of old weights is of no use"
+
+
+@pytest.mark.parametrize("many", [{"n": 4}, {"horizon": 30.0}])
+def test_batches_do_not_arrive_at_a_rate(many):
+    config = RunConfig(system="vllm-opt", workload="rl:grpo", rate=1.0, **many)
+    with pytest.raises(UsageError, match=r"batches of rl:grpo .* give --concurrency N"):
+        arriving(config, 131_072, "")
