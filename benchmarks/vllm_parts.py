@@ -14,8 +14,8 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 
 from benchmarks.vllm_replay import Kind, Played
-from systems.protocols import Kept
-from systems.vllm_host.keeper import by_deadline
+from systems.protocols import Away, Kept
+from systems.victims import by_deadline
 from systems.vllm_host.options import HostOptions
 from systems.vllm_host.scheduler import PolicyMixin
 from systems.vllm_host.worker import build_scheduler
@@ -74,7 +74,7 @@ class UpTo:
         self.most = most
         self.blocks: Callable[[], int] = lambda: 0
 
-    def idle(self, program: int, tokens: int, tool: str, now: float) -> float:  # noqa: ARG002
+    def idle(self, away: Away, now: float) -> float:  # noqa: ARG002
         """For ever, or not at all."""
         return INF if self.blocks() < self.most else now
 

@@ -12,12 +12,14 @@ import pickle
 import subprocess
 import tempfile
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from systems.protocols import LatencyModel, Scheduler
+from systems.victims import Victims
 from systems.vllm_host.options import PREEMPTIONS
-from systems.vllm_host.wire import Failure, State, receive, send
+from systems.vllm_host.wire import Failure, Question, State, receive, send
 from vocabulary import (
     Body,
     Call,
@@ -78,14 +80,23 @@ class _Worker:
             raise EngineUnavailable(f"engine vllm-virtual: cannot run {python}: {error}") from None
         self._end = weakref.finalize(self, _terminate, self.process)
 
-    def ask(self, method: str, arguments: tuple[Any, ...]) -> tuple[bool, Any, State]:
-        """One request and its answer. Raises EngineUnavailable if the process is gone."""
-        try:
-            send(cast(BinaryIO, self.process.stdin), (method, arguments))
-            answer = pickle.loads(receive(cast(BinaryIO, self.process.stdout)))
-        except (OSError, EOFError, ValueError):
-            raise EngineUnavailable(self._epitaph()) from None
-        return cast(tuple[bool, Any, State], answer)
+    def ask(
+        self, method: str, arguments: tuple[Any, ...], consulted: Callable[[Question], Any]
+    ) -> tuple[bool, Any, State]:
+        """One request and its answer; ``consulted`` answers what the process asks before.
+
+        Raises EngineUnavailable if the process is gone.
+        """
+        message: Any = (method, arguments)
+        while True:
+            try:
+                send(cast(BinaryIO, self.process.stdin), message)
+                answer = pickle.loads(receive(cast(BinaryIO, self.process.stdout)))
+            except (OSError, EOFError, ValueError):
+                raise EngineUnavailable(self._epitaph()) from None
+            if not isinstance(answer, Question):
+                return cast(tuple[bool, Any, State], answer)
+            message = consulted(answer)
 
     def stop(self) -> None:
         """End the process; idempotent."""
@@ -128,7 +139,8 @@ class VllmVirtualEngine:
     which shares the table reads the same numbers as with the other engines.
     With a ``StockOrder`` in the policy's place vLLM's scheduler is alone, without our class.
     ``preemption`` is recompute (as the other engines) or hold (docs/vllm.md);
-    None: what ``config.extra["preemption"]`` says, else recompute.
+    None: what ``config.extra["preemption"]`` says, else recompute. With ``config.retains`` it is
+    systems.protocols.Keeping, too; ``victims`` is asked on this side.
 
     Raises EngineUnavailable if vLLM is not installed or its process ends,
     ValueError for a call that can never fit.
@@ -177,6 +189,7 @@ class VllmVirtualEngine:
         self._services: dict[int, float] = {}
         self._calls: dict[int, Call] = {}
         self._state = State()
+        self._victims: Victims | None = None
         self._ask("reset", id, config, scheduler, latency, preemption)
 
     def submit(self, call: Call, body: Body, snap: Snapshot, now: float) -> None:
@@ -230,8 +243,46 @@ class VllmVirtualEngine:
         """End the worker; idempotent."""
         self._worker.stop()
 
+    # systems.protocols.Keeping
+
+    @property
+    def victims(self) -> Victims | None:
+        """In which order kept KV is given up; None: by priority and deadline."""
+        return self._victims
+
+    @victims.setter
+    def victims(self, victims: Victims | None) -> None:
+        self._victims = victims
+        self._ask("asks_victims", victims is not None)
+
+    def retain(self, program: int, thread: str, until: float, priority: int, now: float) -> int:
+        """Keep what the thread's last call left until ``until`` (s) or its next call; blocks kept."""
+        return cast(int, self._ask("retain", program, thread, until, priority, now))
+
+    def release(self, program: int, now: float) -> int:
+        """Back to the cache's order; threads released."""
+        return cast(int, self._ask("release", program, now))
+
+    def drop(self, program: int, now: float) -> int:
+        """Release, and evict what it left before all else; blocks moved to the front."""
+        return cast(int, self._ask("drop", program, now))
+
+    def waiting_tokens(self) -> int:
+        """Prompt tokens of the calls that wait here for admission."""
+        return cast(int, self._ask("waiting_tokens"))
+
+    def keeping_counts(self) -> dict[str, int]:
+        """What became of what was kept, so far."""
+        return cast(dict[str, int], self._ask("keeping_counts"))
+
+    # The other side
+
+    def _consulted(self, question: Question) -> Any:
+        assert self._victims is not None, question.name
+        return self._victims(*question.arguments)
+
     def _ask(self, method: str, *arguments: Any) -> Any:
-        ok, result, state = self._worker.ask(method, arguments)
+        ok, result, state = self._worker.ask(method, arguments, self._consulted)
         self._state = state
         self.steps.extend(state.steps)
         self.decisions.extend(state.decisions)

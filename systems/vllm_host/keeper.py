@@ -13,18 +13,17 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, takewhile
 from typing import Any
 
-from systems.protocols import Kept, Retention
+from systems.protocols import Kept
+from systems.victims import Key, Victims, giving_up
 from vocabulary import INF, Call
 
 Block = Any
 Manager = Any
 """vLLM's KVCacheManager."""
-Key = tuple[int, str]
-"""(program, thread): what one keeps and the next call of takes over."""
-COUNTERS = ("pinned", "expired", "given_up", "hits", "released")
+COUNTERS = ("pinned", "expired", "given_up", "hits", "released", "dropped_blocks")
 
 
 @dataclass(eq=False, slots=True)
@@ -36,11 +35,12 @@ class Pin:
 
 
 class Keeper:
-    """The pins of one engine. ``now``: its clock (s). ``policy``: None if only clients decide.
+    """The pins of one engine. ``now``: its clock (s). ``victims``: who is given up first, None: by deadline.
 
     ``needs(request)`` says how many blocks that nobody uses admitting it whole takes, pins aside;
     ``grows(request, tokens)`` how many more a call that has KV takes at least for that many tokens.
-    ``remember``: what programs left is known until they end, for ``retain``, ``drop`` and ``protect``.
+    ``remember``: what programs left is known until they end, for ``retain``, ``drop`` and ``protect``;
+    else only until ``settle``.
 
     Wraps the manager's ``allocate_slots`` and, to know without counting which blocks only pins hold,
     its pool's ``touch`` and ``free_blocks``.
@@ -52,20 +52,20 @@ class Keeper:
         now: Callable[[], float],
         needs: Callable[[Any], int],
         grows: Callable[[Any, int], int],
-        policy: Retention | None = None,
+        victims: Victims | None = None,
         remember: bool = True,
     ) -> None:
         self.pins: dict[Key, Pin] = {}
         self.count: Counter[str] = Counter(dict.fromkeys(COUNTERS, 0))
+        self.victims = victims
+        self.remember = remember
         self._pool = manager.block_pool
         self._manager = manager
         self._now = now
         self._needs = needs
         self._grows = grows
-        self._policy = policy
-        self._remember = remember
         self._verdicts: dict[int, tuple[float, int]] = {}
-        self._idle: dict[Key, list[tuple[Block, object]]] = {}
+        self._left: dict[Key, list[tuple[Block, object]]] = {}  # who left last last
         self._owners: dict[int, int] = {}  # block id -> pins that hold it
         self._only = 0  # of these, how many nobody else holds
         self._deadlines: list[tuple[float, int, Pin]] = []
@@ -79,26 +79,42 @@ class Keeper:
 
     # What the host reports
 
-    def over(self, call: Call, request: Any, tool: str, retain_s: float) -> None:
+    def leave(self, call: Call, request: Any) -> None:
         """A call has all its tokens; its blocks are about to be freed."""
-        key, now = (call.program, call.thread), self._now()
+        key = (call.program, call.thread)
         groups = self._manager.get_blocks(request.request_id).blocks
-        blocks = [b for group in groups for b in group if b.block_hash is not None and not b.is_null]
         self._release(key, "released")
-        if self._remember:
-            self._idle[key] = [(block, block.block_hash) for block in blocks]
-        tokens = request.num_tokens
-        until, priority = self._verdicts.get(call.program, (0.0, 0))
-        until = max(until, now + retain_s)
-        if self._policy is not None:
-            until = max(until, self._policy.idle(call.program, tokens, tool, now))
-        if until > now and blocks:
-            self._pin(Kept(call.program, call.thread, tokens, until, priority), blocks)
+        self._left.pop(key, None)
+        self._left[key] = [
+            (b, b.block_hash) for group in groups for b in group if b.block_hash is not None and not b.is_null
+        ]
+
+    def left(self, call: Call) -> bool:
+        """Whether what the call left is still known: its program is not over."""
+        return (call.program, call.thread) in self._left
+
+    def settle(self, call: Call, until: float) -> None:
+        """Its blocks are free, and nothing has happened since: keep them until then, or as clients said."""
+        key = (call.program, call.thread)
+        said, priority = self._verdicts.get(call.program, (0.0, 0))
+        self.keep(key, max(until, said), priority, self._now())
+        if not self.remember:
+            del self._left[key]
+
+    def keep(self, key: Key, until: float, priority: int, now: float) -> int:
+        """Keep what is intact of what the thread left until then (s); blocks pinned."""
+        blocks = self._intact(key) if key in self._left and until > now else []
+        if blocks:
+            tokens = len(blocks) * self._pool.hash_block_size
+            self._pin(Kept(*key, tokens, until, priority), blocks)
+        else:
+            self._release(key, "released")
+        return len(blocks)
 
     def admitted(self, call: Call, request: Any, cached: int) -> None:
         """A call entered the batch: what was kept for its thread has served."""
         key = (call.program, call.thread)
-        self._idle.pop(key, None)
+        self._left.pop(key, None)
         pin = self.pins.get(key)
         if pin is not None:
             first = self._manager.get_blocks(request.request_id).blocks[0][:1]
@@ -120,14 +136,9 @@ class Keeper:
     def retain(self, program: int, until: float, priority: int = 0) -> int:
         """Keep what the program left and will leave until ``until`` (s); blocks pinned now."""
         self._verdicts[program] = (until, priority)
-        pinned = 0
-        for key in [k for k in self._idle if k[0] == program]:
-            blocks = self._intact(key)
-            if blocks and until > self._now():
-                tokens = len(blocks) * self._pool.hash_block_size
-                self._pin(Kept(program, key[1], tokens, until, priority), blocks)
-                pinned += len(blocks)
-        return pinned
+        now = self._now()
+        left = self._left_by(program) if until > now else []
+        return sum(self.keep(key, until, priority, now) for key in left)
 
     def release(self, program: int) -> int:
         """Take back ``retain``; pins let go."""
@@ -140,7 +151,9 @@ class Keeper:
     def drop(self, program: int) -> int:
         """Let go, and let what the program left be evicted before all else; free blocks moved."""
         self.release(program)
-        return self._move(program, self._pool.free_block_queue.prepend_n)
+        moved = self._move(program, self._evict_next)
+        self.count["dropped_blocks"] += moved
+        return moved
 
     def protect(self, program: int) -> int:
         """Let what the program left be evicted after all that is free now; free blocks moved."""
@@ -149,8 +162,8 @@ class Keeper:
     def end(self, program: int) -> None:
         """The program is over: nothing of it is kept."""
         self.release(program)
-        for key in [k for k in self._idle if k[0] == program]:
-            del self._idle[key]
+        for key in self._left_by(program):
+            del self._left[key]
 
     def clear(self) -> None:
         """Let everything go."""
@@ -212,19 +225,11 @@ class Keeper:
     def _victims(self) -> Iterator[Key]:
         """All pins in the order of giving up: the policy's, then those it left out."""
         if self._order is None:
-            self._order = deque(self._ordered())
+            kept = [pin.about for pin in self.pins.values()]
+            self._order = deque(giving_up(kept, self.victims, self._now()))
         while self._order:
             if (key := self._order.popleft()) in self.pins:
                 yield key
-
-    def _ordered(self) -> dict[Key, None]:
-        kept = [pin.about for pin in self.pins.values()]
-        first = self._policy.victims(kept, self._now()) if self._policy is not None else ()
-        keys = dict.fromkeys((one.program, one.thread) for one in first)
-        if not keys.keys() >= self.pins.keys():
-            for one in by_deadline(kept):
-                keys.setdefault((one.program, one.thread))
-        return keys
 
     # Blocks
 
@@ -278,43 +283,33 @@ class Keeper:
                 self._only -= block.ref_cnt == 1
         self._free(list(reversed(pin.blocks)))
 
+    def _left_by(self, program: int) -> list[Key]:
+        return [key for key in self._left if key[0] == program]
+
     def _intact(self, key: Key) -> list[Block]:
-        """The start of what the thread left that nobody has overwritten since."""
-        intact = []
-        for block, content in self._idle[key]:
-            if block.block_hash != content:
-                break
-            intact.append(block)
-        return intact
+        """The start of what the thread left that nobody has overwritten since, not even with the same."""
+        return [block for block, _ in takewhile(lambda left: left[0].block_hash is left[1], self._left[key])]
 
     def _move(self, program: int, put: Callable[[list[Block]], None]) -> int:
-        blocks = [b for key in self._idle if key[0] == program for b in self._intact(key) if not b.ref_cnt]
-        blocks = list({block.block_id: block for block in reversed(blocks)}.values())
+        """``put`` what the program left and nobody holds elsewhere in the free queue, what goes first first.
+
+        The thread that left first goes first, its last block before its first; what threads share goes with
+        the last of them, or others would lose it before what they have behind it.
+        """
+        blocks = [b for key in self._left_by(program) for b in reversed(self._intact(key)) if not b.ref_cnt]
+        blocks = list({block.block_id: block for block in reversed(blocks)}.values())[::-1]
         for block in blocks:
             self._pool.free_block_queue.remove(block)
         put(blocks)
         return len(blocks)
 
-
-def by_deadline(kept: Iterable[Kept]) -> Sequence[Kept]:
-    """The default order of giving up: the smallest priority first, then the earliest deadline."""
-    return sorted(kept, key=lambda one: (one.priority, one.until))
-
-
-class Fixed:
-    """Keep what every call leaves for ``seconds``. Raises ValueError for a negative number."""
-
-    name = "fixed"
-
-    def __init__(self, seconds: float = 10.0) -> None:
-        if not seconds >= 0.0:
-            raise ValueError(f"seconds must not be negative, got {seconds!r}")
-        self.seconds = seconds
-
-    def idle(self, program: int, tokens: int, tool: str, now: float) -> float:  # noqa: ARG002
-        """The same for all."""
-        return now + self.seconds
-
-    def victims(self, candidates: Sequence[Kept], now: float) -> Sequence[Kept]:  # noqa: ARG002
-        """Who would be let go first anyway."""
-        return by_deadline(candidates)
+    def _evict_next(self, blocks: list[Block]) -> None:
+        """Behind the free blocks without content, which cost nobody anything."""
+        queue, without = self._pool.free_block_queue, 0
+        block = queue.fake_free_list_head.next_free_block
+        while block is not queue.fake_free_list_tail and block.block_hash is None:
+            without += 1
+            block = block.next_free_block
+        front = queue.popleft_n(without)
+        queue.prepend_n(blocks)
+        queue.prepend_n(front)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from importlib import import_module
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from systems.catalog import DEFAULT_SYSTEM, build_scheduler, load_system
 from systems.protocols import Retention, Scheduler
-from systems.vllm_host.keeper import Fixed
+from systems.slots import DEFAULTS, make, retention_names, unknown
 
 PREEMPTIONS = ("recompute", "hold")
-RETENTIONS = ("none", "control", "fixed")
+NO_POLICY = ("none", "control", DEFAULTS["retention"])
+"""What ``retention`` may be beside the policies: nobody decides, clients do, nobody by the catalog's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class HostOptions:
     with ``knobs``. ``preemption``: recompute (vLLM's) or hold (docs/vllm.md).
     ``log``: a file to which one JSON object per finished call is appended;
     ``steps``: another, for one per engine step. ``retention``: what is kept of
-    programs that are away: none, control (what clients say), fixed or
-    ``pkg.mod:Class``, built with ``retention_knobs``. ``control``: path of the
+    programs that are away: none, control (what clients say), a policy of ``systems/retentions``
+    or ``pkg.mod:Class``, built with ``retention_knobs``. ``control``: path of the
     control channel's socket (docs/vllm.md).
     Raises ValueError for an unknown preemption or retention.
     """
@@ -44,9 +44,10 @@ class HostOptions:
     def __post_init__(self) -> None:
         if self.preemption not in PREEMPTIONS:
             raise ValueError(f"preemption must be one of {', '.join(PREEMPTIONS)}, got {self.preemption!r}")
-        if self.retention not in RETENTIONS and ":" not in self.retention:
-            known = ", ".join(RETENTIONS)
-            raise ValueError(f"retention must be one of {known} or pkg.mod:Class, got {self.retention!r}")
+        if self.retention not in NO_POLICY and ":" not in self.retention:
+            known = {*NO_POLICY, *retention_names()}
+            if self.retention not in known:
+                raise ValueError(f"{unknown('retention', self.retention, known)}, or pkg.mod:Class")
 
     @classmethod
     def parse(cls, config: Mapping[str, Any]) -> HostOptions:
@@ -65,27 +66,19 @@ class HostOptions:
     @property
     def keeps(self) -> bool:
         """Whether any KV may be kept for programs that are away."""
-        return self.retention != "none" or self.control is not None
+        return self.retention == "control" or self.retention not in NO_POLICY or self.control is not None
 
     def build_retention(self) -> Retention | None:
         """The retention policy, None if there is none or only clients decide. Raises ValueError."""
-        if self.retention in ("none", "control"):
+        if self.retention in NO_POLICY:
             return None
-        try:
-            policy = _retention_class(self.retention)(**self.retention_knobs)
-        except (ImportError, AttributeError, TypeError) as error:
-            raise ValueError(f"retention {self.retention}: {error}") from error
-        if not isinstance(policy, Retention):
-            raise ValueError(f"retention {self.retention} lacks idle or victims (systems/protocols.py)")
-        return policy
+        policy = make("retention", {"name": self.retention, **self.retention_knobs}, "additional-config")
+        if getattr(policy, "clairvoyant", False):
+            raise ValueError(
+                f"retention {self.retention} needs to know how long tools take; a server does not"
+            )
+        return cast(Retention, policy)
 
     def open_log(self) -> TextIO | None:
         """The call log, line buffered, or None."""
         return Path(self.log).open("a", buffering=1) if self.log else None
-
-
-def _retention_class(name: str) -> Any:
-    if name == "fixed":
-        return Fixed
-    module, _, attribute = name.partition(":")
-    return getattr(import_module(module), attribute)

@@ -27,7 +27,7 @@ from vllm.v1.request import Request, RequestStatus
 
 from systems.protocols import Scheduler
 from systems.vllm_host.accounts import Account, Scheduled
-from systems.vllm_host.callers import Callers, seconds_of
+from systems.vllm_host.callers import Callers
 from systems.vllm_host.control import Channel
 from systems.vllm_host.desk import Desk
 from systems.vllm_host.keeper import Keeper
@@ -35,6 +35,7 @@ from systems.vllm_host.ledger import InFlight, Ledger
 from systems.vllm_host.options import HostOptions
 from systems.vllm_host.plan import HoldPlan, Plan, growth
 from systems.vllm_host.queues import Queues
+from systems.vllm_host.retention import Retained
 from systems.vllm_host.step_log import StepLog, head_of
 from vocabulary import Call, Decision, Finished, Snapshot, on_grid
 
@@ -92,7 +93,8 @@ class PolicyMixin:
         if self.options.steps is not None:
             self._steps = StepLog(self.options.steps, head_of(self, vllm_version, real=clock is None))
         self._whole = whole_batches or self._steps is not None
-        self.keeper: Keeper | None = self._build_keeper() if self.options.keeps else None
+        self.retained: Retained | None = Retained(self) if self.options.keeps else None
+        self.keeper: Keeper | None = self.retained.keeper if self.retained is not None else None
         self._channel: Channel | None = None
         if self.options.control is not None:
             self.desk = Desk(self._callers, self.keeper, self.now, self._program_over)
@@ -122,19 +124,22 @@ class PolicyMixin:
         request.priority = account.order
         super().add_request(request)
         self._decide(now, account, "arrive", slot.key)
+        if self.retained is not None:
+            self.retained.asked(call)
 
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         account = self.accounts.pop(request.request_id, None)
         aborted = request.status in (RequestStatus.FINISHED_ABORTED, RequestStatus.FINISHED_ERROR)
-        if self.keeper is not None and account is not None and not aborted and not account.one_shot:
-            extra = getattr(request.sampling_params, "extra_args", None) or {}
-            retain_s = seconds_of(extra, "retain_s") or 0.0
-            self.keeper.over(account.call, request, str(extra.get("tool", "")), retain_s)
+        leaves = account is not None and not aborted and not account.one_shot
+        if leaves and self.keeper is not None:
+            self.keeper.leave(account.call, request)
         result = super()._free_request(request, *args, **kwargs)
         self.held.pop(request.request_id, None)
         if account is not None:
             self._ledger.exit(request.request_id, account)
             self._close(request, account, aborted)
+        if leaves and self.retained is not None:
+            self.retained.left(account.call, request)
         return result
 
     def _close(self, request: Request, account: Account, aborted: bool) -> None:
@@ -151,8 +156,8 @@ class PolicyMixin:
 
     def _program_over(self, program: int) -> None:
         self.carried.end(program, self.now())
-        if self.keeper is not None:
-            self.keeper.end(program)
+        if self.retained is not None:
+            self.retained.end(program)
 
     # A step
 
@@ -219,8 +224,8 @@ class PolicyMixin:
         if not account.in_batch:
             account.admit(computed, now)
             self._started(account, computed, now)
-            if self.keeper is not None:
-                self.keeper.admitted(account.call, request, computed)
+            if self.retained is not None:
+                self.retained.admitted(account.call, request, computed)
         admission = account.admissions if account.fresh else 0
         return Scheduled(request, account, computed, tokens, not request.is_prefill_chunk, admission)
 
@@ -268,11 +273,6 @@ class PolicyMixin:
             self._channel.close()
 
     # Retention
-
-    def _build_keeper(self) -> Keeper:
-        policy, remember = self.options.build_retention(), self.options.control is not None
-        needs, grows = (lambda r: self.blocks_needed(r)[0]), self.growth
-        return Keeper(self.kv_cache_manager, self.now, needs, grows, policy, remember)
 
     def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> Any:
         """vLLM's, which cannot while a block is in use: let go what is kept."""

@@ -180,7 +180,7 @@ def retention() -> str:
     """What is kept survives a flood, what is not does not, and everything is given back."""
     cases: dict[str, tuple[Mapping[str, Any], int]] = {
         "nothing kept": ({"retention": "none"}, 0),
-        "kept by a policy": ({"retention": "fixed", "retention_knobs": {"seconds": 60.0}}, 160),
+        "kept by a policy": ({"retention": "pin", "retention_knobs": {"seconds": 60.0}}, 160),
     }
     for name, (options, expected) in cases.items():
         bench = Bench(EngineConfig(40, 4, 512, 2048), PolicyScheduler, **options)

@@ -251,6 +251,8 @@ class StockServer(worker.Server):
         """A new engine."""
         made: Any = worker.VirtualVllm
         if isinstance(policy, StockOrder):
+            if config.retains:
+                raise ValueError("vLLM's own scheduler keeps nothing: retention needs our class in it")
             made = StockVllm
         elif getattr(policy, "reads_cache", False):
             made = CacheVllm

@@ -1,8 +1,8 @@
 """Messages between the virtual engine and its worker: a pickle behind its length.
 
-Requests are ``(method, arguments)``, answers ``(ok, result or Failure, State)``.
-The objects are ours on both sides: pickle, because policies, latency models
-and calls travel as they are.
+Requests are ``(method, arguments)``, answers ``(ok, result or Failure, State)``. Before it answers, a
+worker may send a ``Question``, whose answer comes back as it is. The objects are ours on both sides:
+pickle, because policies, latency models and calls travel as they are.
 """
 
 from __future__ import annotations
@@ -22,6 +22,13 @@ class State(NamedTuple):
     results_at: float = 0.0
     steps: tuple[Step, ...] = ()
     decisions: tuple[Decision, ...] = ()
+
+
+class Question(NamedTuple):
+    """What the worker wants to know from a policy on the other side: a name, and arguments."""
+
+    name: str
+    arguments: tuple[Any, ...]
 
 
 class Failure(NamedTuple):

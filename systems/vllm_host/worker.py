@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -34,7 +35,8 @@ from systems.protocols import LatencyModel, Scheduler
 from systems.vllm_host.accounts import Account, Scheduled
 from systems.vllm_host.options import HostOptions
 from systems.vllm_host.scheduler import InFlight, PolicyScheduler
-from systems.vllm_host.wire import Failure, State, receive, send
+from systems.vllm_host.virtual_keeping import Keeps
+from systems.vllm_host.wire import Failure, Question, State, receive, send
 from vocabulary import (
     BLOCK,
     GRID,
@@ -103,7 +105,7 @@ class EvictionCounter(KVCacheMetricsCollector):
         self.evicted += block.block_hash is not None
 
 
-class VirtualVllm:
+class VirtualVllm(Keeps):
     """One engine: vLLM's scheduler, our policy, a latency model, and the clock (seconds)."""
 
     def __init__(
@@ -112,11 +114,17 @@ class VirtualVllm:
         self.number = number
         self.config = config
         self.latency = latency
-        options = HostOptions(preemption=preemption, engine=number, record_decisions=config.record_decisions)
+        options = HostOptions(
+            preemption=preemption,
+            engine=number,
+            record_decisions=config.record_decisions,
+            retention="control" if config.retains else "none",
+        )
         self.scheduler = build_scheduler(
             config, policy=policy, clock=self._time, options=options, whole_batches=True
         )
         self.scheduler.on_close = self._closed
+        super().__init__(self.scheduler)
         self.evictions = EvictionCounter()
         self.pool = self.scheduler.kv_cache_manager.block_pool
         self.pool.metrics_collector = self.evictions
@@ -180,12 +188,13 @@ class VirtualVllm:
     def end_program(self, program: int, now: float) -> None:
         """The program is over."""
         self.scheduler.carried.end(program, now)
+        self.forget(program)
 
     def view(self) -> EngineView:
         """What a router sees now."""
         scheduler, total = self.scheduler, self.config.kv_blocks
         free = self.pool.free_block_queue.get_all_free_blocks()
-        cached = sum(block.block_hash is not None for block in free)
+        cached = sum(block.block_hash is not None for block in free) + self.kept_blocks()
         running = len(scheduler.running) - len(scheduler.held)
         return EngineView(self.number, True, len(scheduler.requests), self._kv_used(), total, running, cached)
 
@@ -259,7 +268,7 @@ class VirtualVllm:
             self.steps.append(Step(step.start, seconds, batch, preempted))
 
     def _kv_used(self) -> int:
-        return self.config.kv_blocks - int(self.pool.get_num_free_blocks())
+        return self.config.kv_blocks - int(self.pool.get_num_free_blocks()) - self.kept_blocks()
 
     def _closed(self, account: Account) -> None:
         self.replies.pop(str(account.call.seq))
@@ -328,20 +337,28 @@ def _is_last(part: Scheduled) -> bool:
 
 
 class Server:
-    """Answers requests until stdin closes."""
+    """Answers requests until stdin closes. ``ask``: puts a Question to the other side, and waits."""
 
     def __init__(self) -> None:
         self.engine: VirtualVllm | None = None
+        self.ask: Callable[[Question], Any] = lambda _: None
 
     def reset(self, *arguments: Any) -> None:
         """A new engine; the arguments of VirtualVllm."""
         self.engine = VirtualVllm(*arguments)
 
+    def asks_victims(self, wanted: bool) -> None:
+        """Whether the other side says what is given up first."""
+        assert self.engine is not None
+        ask = (lambda *given: self.ask(Question("victims", given))) if wanted else None
+        self.engine.ask_victims(ask)
+
     def answer(self, data: bytes) -> tuple[bool, Any, State]:
         """(ok, result or Failure, state) of one request."""
         try:
             method, arguments = pickle.loads(data)
-            result = getattr(self if method == "reset" else self.engine, method)(*arguments)
+            mine = self if method in ("reset", "asks_victims") else self.engine
+            result = getattr(mine, method)(*arguments)
             return True, result, self.engine.state() if self.engine else State()
         except Exception as error:
             failure = Failure(str(error), traceback.format_exc(), isinstance(error, ValueError))
@@ -350,6 +367,12 @@ class Server:
 
 def serve(requests: BinaryIO, answers: BinaryIO, server: Server) -> None:
     """Answer until ``requests`` ends."""
+
+    def ask(question: Question) -> Any:
+        send(answers, question)
+        return pickle.loads(receive(requests))
+
+    server.ask = ask
     while True:
         try:
             data = receive(requests)

@@ -16,8 +16,8 @@ from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
+from systems.retentions.pin import Pin
 from systems.vllm_host.control import Client
-from systems.vllm_host.keeper import Fixed
 from systems.vllm_host.options import HostOptions
 from systems.vllm_host.scheduler import PolicyScheduler
 from systems.vllm_host.worker import build_scheduler
@@ -103,8 +103,8 @@ def survival():
     for name, options, extra, away in (
         ("nothing", {"retention": "none"}, {}, 0),
         ("asked by the call", {"retention": "control"}, {"retain_s": 60.0}, 0),
-        ("by the policy", {"retention": "fixed", "retention_knobs": {"seconds": 60.0}}, {}, 0),
-        ("past its deadline", {"retention": "fixed", "retention_knobs": {"seconds": 1.0}}, {}, 2),
+        ("by the policy", {"retention": "pin", "retention_knobs": {"seconds": 60.0}}, {}, 0),
+        ("past its deadline", {"retention": "pin", "retention_knobs": {"seconds": 1.0}}, {}, 2),
     ):
         engine = Engine(EngineConfig(40, 4, 512, 2048), **options)
         engine.call(text(1, 160), program="a", **extra)
@@ -122,7 +122,7 @@ def survival():
     return found
 
 
-class Silent(Fixed):
+class Silent(Pin):
     """Never says what to give up."""
 
     def victims(self, candidates, now):
@@ -138,7 +138,7 @@ def pressure():
     """
     found = []
     forever = {"seconds": INF}
-    for retention, knobs in (("none", {}), ("fixed", forever), (f"{__name__}:Silent", forever)):
+    for retention, knobs in (("none", {}), ("pin", forever), (f"{__name__}:Silent", forever)):
         rng = Random(3)
         engine = Engine(EngineConfig(60, 6, 4096, 2048), retention=retention, retention_knobs=knobs)
         for number in range(120):
@@ -155,7 +155,7 @@ def pressure():
 
 def order(path):
     """What a client's messages do to three idle programs: which is still cached after a flood."""
-    engine = Engine(EngineConfig(60, 4, 512, 2048), control=path)
+    engine = Engine(EngineConfig(51, 4, 512, 2048), control=path)
     answers = []
     with Client(path) as client:
         for number, name in enumerate("abc"):
@@ -186,10 +186,10 @@ def random_operations(preemption, seed):
     """A thousand of them, blocks counted after every step; free blocks at the end, counters."""
     rng = Random(seed)
     options = {"scheduler": "plas", "knobs": {"bounds": [4.0, 16.0]}, "preemption": preemption}
-    options |= {"retention": "fixed", "retention_knobs": {"seconds": 0.3}}
+    options |= {"retention": "pin", "retention_knobs": {"seconds": 0.3}}
     engine = Engine(EngineConfig(48, 4, 64, 2048), **options)
     keeper, context = engine.scheduler.keeper, {n: text(1 + n, 30) for n in range(8)}
-    keeper._remember = True
+    keeper.remember = True
     for _ in range(1000):
         what, program = rng.random(), rng.randrange(8)
         if what < 0.2 and len(engine.scheduler.requests) < 12:

@@ -52,7 +52,7 @@ def test_clients_drop_keep_and_ask(results):
     assert (before["pins"], before["programs"], released["released"]) == (1, 3, 1)
     assert (ended["ended"], after["pins"], after["programs"], after["reclaimable_blocks"]) == (True, 0, 2, 0)
     assert not exists
-    assert free == 60
+    assert free == 51
 
 
 def test_a_thousand_operations_leave_nothing(results):

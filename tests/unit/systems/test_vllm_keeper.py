@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from systems.vllm_host.keeper import Fixed, Keeper
+from systems.vllm_host.keeper import Keeper
 from vocabulary import BLOCK, INF, Call
 
 
@@ -88,12 +88,12 @@ class Manager:
 class World:
     """A keeper, and calls that come and go."""
 
-    def __init__(self, size=20, policy=None):
+    def __init__(self, size=20, victims=None):
         self.now, self.manager, self.calls = 0.0, Manager(size), 0
         self.pool = self.manager.block_pool
         self.least = None  # what the keeper is told that a call needs at least; None: the truth
         self.keeper = Keeper(
-            self.manager, lambda: self.now, lambda r: r.wants, lambda r, tokens: self.floor(tokens), policy
+            self.manager, lambda: self.now, lambda r: r.wants, lambda r, tokens: self.floor(tokens), victims
         )
 
     def floor(self, tokens):
@@ -113,8 +113,10 @@ class World:
         return self.manager.allocate_slots(request, blocks * BLOCK) is not None
 
     def leave(self, request, program, retain_s=100.0):
-        self.keeper.over(Call(request.request_id, program, "", 0, 1), request, "", retain_s)
+        call = Call(request.request_id, program, "", 0, 1)
+        self.keeper.leave(call, request)
         self.manager.free(request)
+        self.keeper.settle(call, self.now + retain_s)
 
     def leaves(self, program, blocks, retain_s=100.0):
         """A call of ``program`` comes, and leaves so many blocks."""
@@ -124,26 +126,20 @@ class World:
         return {program for program, _ in self.keeper.pins}
 
 
-class Reluctant(Fixed):
+def reluctant(candidates, now):
     """Names only programs of an odd number, one of them twice, and one that is not there."""
-
-    def victims(self, candidates, now):
-        odd = [one for one in candidates if one.program % 2]
-        return [*odd[:1], *odd, *[one._replace(program=99) for one in odd]]
+    odd = [one for one in candidates if one.program % 2]
+    return [*odd[:1], *odd, *[one._replace(program=99) for one in odd]]
 
 
-class Silent(Fixed):
+def silent(candidates, now):
     """Names nobody."""
-
-    def victims(self, candidates, now):
-        return []
+    return []
 
 
-@pytest.mark.parametrize(
-    "policy", [None, Fixed(0.0), Reluctant(0.0), Silent(0.0)], ids=lambda p: type(p).__name__
-)
-def test_all_pins_are_given_up_before_a_call_waits_whatever_the_policy_names(policy):
-    world = World(20, policy)
+@pytest.mark.parametrize("victims", [None, reluctant, silent])
+def test_all_pins_are_given_up_before_a_call_waits_whatever_the_policy_names(victims):
+    world = World(20, victims)
     for program in range(5):
         world.leaves(program, 4, retain_s=100.0 - program)
     assert world.pool.get_num_free_blocks() == 0
@@ -152,7 +148,7 @@ def test_all_pins_are_given_up_before_a_call_waits_whatever_the_policy_names(pol
 
 
 def test_pins_a_policy_left_out_come_last_by_their_deadlines():
-    world = World(20, Reluctant(0.0))
+    world = World(20, reluctant)
     for program in range(5):
         world.leaves(program, 4, retain_s=100.0 - program)
     order = []
@@ -166,12 +162,11 @@ def test_pins_a_policy_left_out_come_last_by_their_deadlines():
 def test_a_policy_is_asked_once_until_the_clock_or_a_pin_changes_its_mind():
     asked = []
 
-    class Counted(Fixed):
-        def victims(self, candidates, now):
-            asked.append(len(candidates))
-            return super().victims(candidates, now)
+    def counted(candidates, now):
+        asked.append(len(candidates))
+        return candidates
 
-    world = World(20, Counted(0.0))
+    world = World(20, counted)
     for program in range(5):
         world.leaves(program, 4)
     calls = [world.admit(4), world.admit(4)]
@@ -231,7 +226,7 @@ def test_where_calls_share_all_that_is_kept_nothing_is_tried():
 def test_the_count_of_what_only_pins_hold_is_what_counting_gives():
     """Random calls that share, replace and lose pins; all is counted again after each."""
     rng = Random(5)
-    world = World(60, Silent(0.0))
+    world = World(60, silent)
     keeper, here, seen = world.keeper, [], set()
     for _ in range(3000):
         what, program = rng.random(), rng.randrange(6)

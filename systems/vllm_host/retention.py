@@ -1,0 +1,85 @@
+"""A retention policy inside vLLM: what it is told of the threads of a server, and what is kept for it.
+
+Imports nothing of vLLM. Who is away, and with which tool, comes with the calls (docs/vllm.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from systems.protocols import Away
+from systems.vllm_host.callers import seconds_of
+from systems.vllm_host.keeper import Keeper
+from vocabulary import Call, EngineView
+
+
+class Retained:
+    """Asks the policy of ``host``, our scheduler class, and tells its keeper.
+
+    ``policy``: None where only clients decide.
+    """
+
+    def __init__(self, host: Any) -> None:
+        options = host.options
+        self.policy: Any = options.build_retention()
+        self.keeper = Keeper(
+            host.kv_cache_manager,
+            host.now,
+            lambda request: int(host.blocks_needed(request)[0]),
+            host.growth,
+            None if self.policy is None else self.policy.victims,
+            options.control is not None,
+        )
+        self._host = host
+        self._watches = bool(getattr(self.policy, "watches", False))
+        self._away: dict[int, set[str]] = {}  # threads, by program
+
+    def asked(self, call: Call) -> None:
+        """A call came: its thread is no longer away."""
+        if self._watches and call.thread in self._away.get(call.program, ()):
+            self.policy.called(call.program, call.thread, self._host.now())
+
+    def admitted(self, call: Call, request: Any, cached: int) -> None:
+        """A call entered the batch with so many tokens of its prompt in the cache."""
+        self.keeper.admitted(call, request, cached)
+        threads = self._away.get(call.program, set())
+        if call.thread in threads:
+            threads.remove(call.thread)
+            if self._watches:
+                self.policy.back(call.program, call.thread, cached, call.prompt_tokens, self._host.now())
+
+    def left(self, call: Call, request: Any) -> None:
+        """A call is over, its blocks are free. It named its ``tool``, and ``retain_s``, which counts, too."""
+        if not self.keeper.left(call):  # its program is over, too
+            return
+        extra = getattr(request.sampling_params, "extra_args", None) or {}
+        now, reply = self._host.now(), request.num_output_tokens
+        until = now + (seconds_of(extra, "retain_s") or 0.0)
+        if self.policy is not None:
+            if self._watches:
+                self.policy.look(self._view(), self.waiting_tokens(), now)
+            tool, tokens = str(extra.get("tool", "")), call.prompt_tokens + reply
+            away = Away(call.program, call.thread, tokens, tool, reply, self._host.options.engine)
+            until = max(until, self.policy.idle(away, now))
+            self._away.setdefault(call.program, set()).add(call.thread)
+        self.keeper.settle(call, until)
+
+    def end(self, program: int) -> None:
+        """The program is over."""
+        self.keeper.end(program)
+        self._away.pop(program, None)
+        if self._watches:
+            self.policy.end(program, self._host.now())
+
+    def waiting_tokens(self) -> int:
+        """Prompt tokens of the calls that wait for admission."""
+        host = self._host
+        waiting = (a for name, a in host.accounts.items() if not a.in_batch and name not in host.held)
+        return sum(account.call.prompt_tokens for account in waiting)
+
+    def _view(self) -> EngineView:
+        """``kv_cached`` stays 0: vLLM does not count free blocks that hold content."""
+        host = self._host
+        total = host.kv_cache_manager.block_pool.num_gpu_blocks - 1
+        used, running = total - host.free_blocks(), len(host.running) - len(host.held)
+        return EngineView(host.options.engine, True, len(host.accounts), used, total, running)
