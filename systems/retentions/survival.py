@@ -112,7 +112,18 @@ class Survival(Watching):
 
     def victims(self, candidates: Sequence[Kept], now: float) -> Sequence[Kept]:
         """Lowest bid for a block-second first: what loses least. Who is back and waits goes last."""
+        self._notice(candidates, now)
         return sorted(candidates, key=lambda kept: (self._bid(kept, now), kept.program, kept.thread))
+
+    def _notice(self, candidates: Sequence[Kept], now: float) -> None:
+        """What should be kept on the candidates' engine and is not among them has been given up."""
+        there = {(kept.program, kept.thread) for kept in candidates}
+        found = (self.absences.get(*key) for key in there)
+        engines = {absence.away.engine for absence in found if absence is not None}
+        for absence in self.absences:
+            away = absence.away
+            if away.engine in engines and (away.program, away.thread) not in there:
+                absence.until = min(absence.until, now)
 
     def _bid(self, kept: Kept, now: float) -> float:
         absence = self.absences.get(kept.program, kept.thread)
@@ -128,7 +139,7 @@ class Survival(Watching):
         view, waiting_tokens = self.seen(engine)
         price = 0.0
         if view is not None:
-            away = [a for a in self.absences if a.returned == INF and a.away.engine == engine]
+            away = [a for a in self.absences if a.away.engine == engine and _wants(a, now)]
             room = view.kv_total - view.kv_used - self.waiting * blocks_for(waiting_tokens)
             if sum(absence.blocks for absence in away) > room:
                 price = clearing_price(room, [(self._bids(a, now), a.blocks) for a in away])
@@ -189,6 +200,11 @@ class Survival(Watching):
     def forget(self, absence: Absence) -> None:
         """Its stake goes with it."""
         self._stakes.pop(absence, None)
+
+
+def _wants(absence: Absence, now: float) -> bool:
+    """It is away and kept, as far as is known, or has just left: then it is about to be decided."""
+    return absence.returned == INF and (absence.until > now or absence.since == now)
 
 
 RETENTION = Survival
