@@ -220,7 +220,7 @@ def caching(stays: pd.DataFrame, computed: Computed) -> dict[str, float]:
 
 def account(
     programs: pd.DataFrame,
-    calls: pd.DataFrame,
+    rows: pd.DataFrame,
     samples: pd.DataFrame,
     totals: pd.DataFrame,
     kv_blocks: int,
@@ -228,13 +228,12 @@ def account(
 ) -> pd.DataFrame:
     """One row per engine: ``engine``, ``capacity``, PARTS, BOUNDS (token-seconds) and ``overlap``.
 
-    ``calls`` with their threads and parents; ``kv_blocks``: of each engine; ``most_lost``: see ``held``.
+    ``rows``: the calls' ``chains``; ``kv_blocks``: of each engine; ``most_lost``: see ``held``.
     Empty where nothing ran. NaN but for the capacity where the engine does not say what is in use.
     """
     start, end = busy_window(programs)
-    if end <= start or not np.isfinite(calls.t_first_sched).any():
+    if end <= start or rows.empty:
         return pd.DataFrame(columns=["engine", "capacity", *PARTS, *BOUNDS, "overlap"])
-    rows = chains(calls)
     running, stays = held(rows, most_lost), away(rows, programs)
     capacity = float(kv_blocks * BLOCK) * (end - start)
     return pd.DataFrame(list(_engines(rows, running, stays, samples, totals, capacity)))

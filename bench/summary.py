@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench import kv_cost, metrics, windows
+import pandas as pd
+
+from bench import balance, holds, kv_cost, metrics, steps, windows
 from bench.eventlog import Tables
 from bench.stats import VERDICT_SEEDS, Estimate, t_interval
 from bench.traps import crowded, roomy
@@ -39,6 +41,7 @@ def measure(tables: Tables, context: Context) -> dict[str, Estimate]:
     order = tables.programs.sort_values(["t_arrive", "program"], kind="stable").program.tolist()
     window = metrics.throughput(tables.programs, tables.calls)
     calls = metrics.call_latency(tables.calls, order)
+    rows = kv_cost.chains(tables.calls)
     horizon = windows.last_arrival(tables.programs) if context.horizon is None else context.horizon
     groups: dict[str, Mapping[str, float | Estimate]] = {
         "throughput": window,
@@ -49,7 +52,9 @@ def measure(tables: Tables, context: Context) -> dict[str, Estimate]:
         "wait": metrics.wait_exec(tables.programs),
         "exec": metrics.exec_split(tables.calls),
         "kv": metrics.kv_hits(tables.calls) | {"optimum": context.optimum},
-        "kv_cost": _kv_cost(tables, context),
+        "kv_cost": _kv_cost(tables, rows, context),
+        "moved": balance.moved(rows),
+        "imbalance": balance.imbalance(tables.engine, context.kv_blocks),
         "preemptions": metrics.preemptions(tables.calls, tables.totals),
         "utilisation": metrics.utilisation(tables.totals, window["window_s"], context.kv_blocks),
         "transient": {} if context.closed_loop else windows.transient(tables.programs, horizon),
@@ -59,6 +64,15 @@ def measure(tables: Tables, context: Context) -> dict[str, Estimate]:
         | windows.keeps_up(tables.calls, tables.engine, horizon),
         "kind": {} if context.closed_loop else windows.of_kinds(tables.programs, horizon),
         "littles_law": metrics.littles_law(tables.programs),
+        "steps": {
+            **steps.rates(tables.programs, tables.calls),
+            **steps.littles_law(tables.programs, tables.calls),
+        },
+        "hold": holds.holds(tables.calls, order),
+        "worst_turn": holds.worst_turns(tables.calls, order),
+        "gate": holds.gate(tables.decisions),
+        "keep": holds.keep(tables.decisions),
+        "env": holds.environment(tables.decisions, metrics.busy_window(tables.programs)[1]),
         "system": {
             "mean_programs": metrics.in_system(tables.programs, metrics.busy_window(tables.programs)),
             "finished_share": len(done) / max(1, len(tables.programs)),
@@ -68,15 +82,13 @@ def measure(tables: Tables, context: Context) -> dict[str, Estimate]:
     return {k: v if isinstance(v, Estimate) else Estimate(v) for k, v in flat.items()}
 
 
-def _kv_cost(tables: Tables, context: Context) -> metrics.Numbers:
+def _kv_cost(tables: Tables, rows: pd.DataFrame, context: Context) -> metrics.Numbers:
     """What KV was used for; no more was lost than an infinite cache would have found."""
     hits = metrics.kv_hits(tables.calls)["hit_rate"]
     most = (context.optimum - hits) * float(tables.calls.prompt_tokens.sum())
     most = math.inf if math.isnan(most) else max(0.0, most)
     start, end = metrics.busy_window(tables.programs)
-    found = kv_cost.account(
-        tables.programs, tables.calls, tables.engine, tables.totals, context.kv_blocks, most
-    )
+    found = kv_cost.account(tables.programs, rows, tables.engine, tables.totals, context.kv_blocks, most)
     return kv_cost.numbers(found, tables.calls, end - start)
 
 
@@ -130,7 +142,7 @@ def _roomy(tables: Tables, context: Context) -> str:
 
 def pool(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Several seeds of one configuration: each number's mean with a t interval over seeds."""
-    names = summaries[0]["metrics"]
+    names = [name for name in summaries[0]["metrics"] if all(name in s["metrics"] for s in summaries)]
     pooled = {name: _over_seeds([s["metrics"][name] for s in summaries])._asdict() for name in names}
     few = len(summaries) < VERDICT_SEEDS
     outcomes: dict[str, int] = {}

@@ -25,7 +25,9 @@ def heavy(rng):
 def shares(run):
     """Of each engine: what the log says, and the meter, as shares of the capacity."""
     tables = run.tables
-    found = account(tables.programs, tables.calls, tables.engine, tables.totals, run.kv_blocks, run.most_lost)
+    found = account(
+        tables.programs, chains(tables.calls), tables.engine, tables.totals, run.kv_blocks, run.most_lost
+    )
     for row, spent in zip(found.to_dict("records"), run.spent, strict=True):
         assert math.fsum(row[part] for part in PARTS) == pytest.approx(row["capacity"], rel=1e-12)
         assert math.fsum(spent.values()) == pytest.approx(row["capacity"], rel=1e-9)
@@ -115,7 +117,7 @@ def tables_of(calls, block_seconds, engines=1):
 
 
 def accounted(tables, kv_blocks=100, **more):
-    return account(tables.programs, tables.calls, tables.engine, tables.totals, kv_blocks, **more)
+    return account(tables.programs, chains(tables.calls), tables.engine, tables.totals, kv_blocks, **more)
 
 
 def test_two_calls_with_a_tool_between_them_in_numbers():
