@@ -19,7 +19,7 @@ class Host:
         self.dead = set()
         self.now = 0.0
         self.seq = 0
-        self.held, self.inside = {}, {}
+        self.calls, self.held, self.inside = {}, {}, {}
         self.placed, self.pauses, self.events = [], [], []
 
     def views(self):
@@ -28,7 +28,7 @@ class Host:
     def ask(self, program, tokens, prompt=()):
         """A call of ``program`` with a prompt of so many tokens arrives; the call."""
         self.seq += 1
-        call = Call(self.seq, program, "", 0, tokens, prompt=prompt)
+        call = self.calls[self.seq] = Call(self.seq, program, "", 0, tokens, prompt=prompt)
         if self.gate.request(call, self.views(), self.now):
             self._goes_on(call, self.gate.place(call, self.views(), self.now))
         else:
