@@ -183,14 +183,16 @@ class _Draws:
         return min(self.shape.output.tokens(self._output), self.shape.max_context - self.system - 1)
 
     def by_user(self) -> bool:
-        return self._users.bernoulli(self.shape.user_share)
+        share = self.shape.user_share
+        return share > 0.0 and self._users.bernoulli(share)
 
     def new(self, by_user: bool) -> int:
-        tool, person = max(0, self.shape.obs.count(self._obs)), self.shape.user.tokens(self._user)
-        return person if by_user else tool
+        tool = self.shape.obs.count(self._obs)
+        return self.shape.user.tokens(self._user) if by_user else max(0, tool)
 
     def shrinks(self) -> bool:
-        return self._shrink.bernoulli(self.shape.shrink_share)
+        share = self.shape.shrink_share
+        return share > 0.0 and self._shrink.bernoulli(share)
 
     def summary(self) -> int:
         return self.shape.summary.tokens(self._summary)
@@ -210,18 +212,24 @@ async def act(shape: Shape, s: Session, life: Life = NEW) -> None:
     started = int(life.age * len(steps))
     s.edit([shape.system_prompt(key, life)])
     for i, step in enumerate(steps):
-        tool, tool_s = shape.tools.draw(tools, lengths)
-        think_s = max(0.0, shape.think_s.value(pauses))
-        if i > started:
-            if step.by_user:
-                await s.think(on_grid(think_s))
-            else:
+        if step.by_user:
+            think_s = on_grid(max(0.0, shape.think_s.value(pauses)))
+            if i > started:
+                await s.think(think_s)
+        elif i:
+            tool, tool_s = shape.tools.draw(tools, lengths)
+            if i > started:
                 await s.tool(tool, on_grid(tool_s))
-        _extend(s, step, life.group if i == 0 else None)
-        if i >= started:
-            await _ask(shape, s, step.output)
-        else:
+        if step.keep is not None:
+            s.edit(leading(s.context, step.keep))
+        new = step.new if i or life.group is None else [(life.group, step.new)]
+        if i < started:
+            s.add((s.new_id(), step.new))
             s.add((s.new_id(), step.output))
+        elif shape.patience_s:
+            await _ask(shape, s, new, step.output)
+        else:
+            await s.call(new, output=step.output)
 
 
 async def again(shape: Shape, episodes: int, s: Session, life: Life = NEW) -> None:
@@ -233,29 +241,19 @@ async def again(shape: Shape, episodes: int, s: Session, life: Life = NEW) -> No
         s.parents = thread.parents
 
 
-def _extend(s: Session, step: Step, group: int | None) -> None:
-    """Put what a call adds into the context."""
-    if step.keep is not None:
-        s.edit(leading(s.context, step.keep))
-    s.add((s.new_id() if group is None else group, step.new))
-
-
-async def _ask(shape: Shape, s: Session, output: int) -> None:
-    """One call, by a client of the shape's patience."""
-    if not shape.patience_s:
-        await s.call(output=output)
-        return
+async def _ask(shape: Shape, s: Session, new: int | list[Segment], output: int) -> None:
+    """One call of a client that does not wait for ever; asked again it has the same prompt."""
     for _ in range(shape.retries + 1):
         try:
-            await s.timeout(shape.patience_s, _call(s, output))
+            await s.timeout(shape.patience_s, _call(s, new, output))
             return
         except TimedOut:
-            continue
+            new = 0
     await s.abandon()
 
 
-async def _call(s: Session, output: int) -> None:
-    await s.call(output=output)
+async def _call(s: Session, new: int | list[Segment], output: int) -> None:
+    await s.call(new, output=output)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,9 +39,9 @@ class ToolTimes:
     times: tuple[Dist, ...]
 
     def draw(self, picks: Stream, lengths: Stream) -> tuple[str, float]:
-        """The next tool and its seconds: one draw of each stream."""
-        at, seconds = picks.uniform(), self.times[-1]
-        name = self.names[-1]
+        """The next tool and its seconds: one draw of each stream (of ``picks`` where there is a choice)."""
+        name, seconds = self.names[-1], self.times[-1]
+        at = picks.uniform() if len(self.names) > 1 else 1.0
         for tool, share, dist in zip(self.names, self.shares, self.times, strict=True):
             at -= share
             if at < 0.0:
