@@ -20,9 +20,13 @@ COLUMNS = (
     ("KV hits", "hit_rate"),
     ("preemptions", "preemptions"),
 )
+HOLD = "hold_p99"
+GATED = (*COLUMNS[:2], ("calls/min", "steps_per_min"), *COLUMNS[2:4], ("p99 hold, s", HOLD))
+"""Where a gate held anybody."""
 NOTES = (
     "measured: waits, executions, hits and preemptions from the schedulers' logs, latency from the programs' "
-    "scheduled arrivals as the client saw them; p95 of each seed's programs (none below 20)",
+    "scheduled arrivals as the client saw them; p95 of each seed's programs (none below 20); holds by a gate "
+    "from the gateway's log, p99 of each seed's calls (none below 100)",
     "predicted: the simulator, SIMULATED, with the same programs, arrivals, policies and limits; step times "
     "fitted to other cells only (predicted.json in each cell says which), median of several runs",
     "95 % intervals: t over seeds; of ratios: exp of the t interval of paired log ratios",
@@ -87,18 +91,25 @@ def table(rows: Sequence[Row]) -> Table:
     found = Table(box=None, pad_edge=False, header_style="bold")
     found.add_column("system")
     found.add_column("")
-    for label, _ in COLUMNS:
+    columns = GATED if any(_held(row) for row in rows) else COLUMNS
+    for label, _ in columns:
         found.add_column(label, justify="right")
     found.add_column(f"latency / {rows[0]['base']}", justify="right")
     for row in rows:
-        found.add_row(escape(row["system"]), "measured", *_cells(row["measured"]), _estimate(row["ratio"]))
-        predicted = [_estimate(row["predicted"].get(name)) for _, name in COLUMNS]
+        found.add_row(
+            escape(row["system"]), "measured", *_cells(row["measured"], columns), _estimate(row["ratio"])
+        )
+        predicted = _cells(row["predicted"], columns)
         found.add_row("", "predicted", *predicted, _estimate(row["predicted_ratio"]), style="dim")
     return found
 
 
-def _cells(numbers: Mapping[str, Any]) -> list[str]:
-    return [_estimate(numbers.get(name)) for _, name in COLUMNS]
+def _held(row: Row) -> bool:
+    return any((row[side].get(HOLD) or {}).get("value") for side in ("measured", "predicted"))
+
+
+def _cells(numbers: Mapping[str, Any], columns: Sequence[tuple[str, str]]) -> list[str]:
+    return [_estimate(numbers.get(name)) for _, name in columns]
 
 
 def _estimate(entry: Mapping[str, Any] | None) -> str:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from bench.drivers.policy_events import gate_row
 from systems.protocols import Engine, Gate, Pause, Resume
 from vocabulary import GRID, INF, Call, Decision, EngineView, Finished, GateEvent, Usage
 
@@ -164,7 +165,5 @@ class Door:
         """What the gate did since the last time, as rows: ``call`` is the program, ``value`` tokens."""
         events: list[GateEvent] | None = getattr(self.gate, "events", None)
         if events:
-            for event in events:
-                rule = f"gate:{event.what}:{event.reason}"
-                yield Decision(event.time, event.engine, event.program, rule, 0, float(event.tokens))
+            yield from map(gate_row, events)
             events.clear()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench.drivers.policy_events import keep_rows
 from systems.protocols import Away, Retention
 from vocabulary import BLOCK, Call, Decision, Finished, KeepEvent
 
@@ -90,13 +91,7 @@ class Keeper:
         """What the policy thought since the last time, as rows: ``call`` is the program."""
         events: list[KeepEvent] | None = getattr(self.retention, "events", None)
         for event in events or ():
-            program, now, rule = event.program, event.time, f"keep:{event.what}:{event.tool}"
-            if event.what in ("keep", "evict"):
-                yield Decision(now, -1, program, rule, 0, event.until)
-                yield Decision(now, -1, program, "keep:price:keep", 0, event.keep_price)
-                yield Decision(now, -1, program, "keep:price:evict", 0, event.evict_price)
-            else:
-                yield Decision(now, -1, program, rule, 0, event.regret)
+            yield from keep_rows(event)
         if events:
             events.clear()
 

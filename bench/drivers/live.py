@@ -34,7 +34,11 @@ from workloads.session import (
 )
 from workloads.session import Task as Handle
 
-__all__ = ["drive_live"]
+__all__ = ["PERSON", "Away", "drive_live"]
+
+PERSON = "human"
+"""The tool that a person is to a retention policy."""
+Away = Callable[[str, str, int, str], None]
 
 
 async def drive_live(
@@ -47,15 +51,17 @@ async def drive_live(
     cache_salt: str = "",
     watch: Callable[[], None] = lambda: None,
     over: Callable[[str], None] = lambda _: None,
+    away: Away | None = None,
 ) -> LiveRun:
     """Run every program to its end; ``times[i]`` is when ``specs[i]`` arrives (seconds from now).
 
     ``run`` names calls in the server's logs: RUN.PROGRAM.THREAD.INDEX. ``watch`` is asked when a call
     fails, and may raise something better (the server has died); ``over`` hears the ``program_id`` of each
-    program that is over. Raises CallFailed or ProgramError at the first call or program that fails: nothing
-    is dropped silently.
+    program that is over; ``away`` of each tool that begins after a call: ``program_id``, thread and index
+    of that, the tool's name, "human" for a person. Raises CallFailed or ProgramError at the first call or
+    program that fails: nothing is dropped silently.
     """
-    driver = LiveDriver(client, ids, run, cache_salt, watch, over)
+    driver = LiveDriver(client, ids, run, cache_salt, watch, over, away)
     return await driver.run(specs, times)
 
 
@@ -72,7 +78,7 @@ class LiveDriver:
 
     def __init__(
         self, client: Client, ids: TokenIds, run: str, cache_salt: str,
-        watch: Callable[[], None], over: Callable[[str], None] = lambda _: None,
+        watch: Callable[[], None], over: Callable[[str], None] = lambda _: None, away: Away | None = None,
     ) -> None:  # fmt: skip
         self.client = client
         self.ids = ids
@@ -80,6 +86,7 @@ class LiveDriver:
         self.cache_salt = cache_salt
         self.watch = watch
         self.over = over
+        self.away = away
         self.origin = 0.0
         self.calls: list[LiveCall] = []
         self.programs: list[LiveProgram] = []
@@ -164,12 +171,15 @@ class LiveDriver:
         match effect:
             case CallEffect():
                 line.passed(await self._call(running, effect))
+                line.last = effect.thread, effect.index
                 return None
             case ToolEffect():
+                self._leaves(running, line, effect.name)
                 took = await self._sleep(running.seconds(effect.work_s))
                 running.tool_s += took
                 return line.passed(tool_s=took)
             case ThinkEffect():
+                self._leaves(running, line, PERSON)
                 took = await self._sleep(running.seconds(effect.seconds))
                 running.think_s += took
                 return line.passed(think_s=took)
@@ -186,6 +196,11 @@ class LiveDriver:
                 running.ends(line)
                 return await _abandon(running)
         raise running.fail(f"awaited {effect!r}; await effects of its session only")
+
+    def _leaves(self, running: _Running, line: Line, tool: str) -> None:
+        """A thread goes into a tool, or to a person."""
+        if self.away is not None and line.last is not None:
+            self.away(f"{self.name}.{running.spec.index}", *line.last, tool)
 
     async def _sleep(self, seconds: float) -> float:
         """Wait, and how much of it is the program's: waking late is the client's doing."""

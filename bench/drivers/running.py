@@ -18,11 +18,13 @@ from workloads.session import CallEffect, Cancelled, Program
 
 
 class Line:
-    """A coroutine of a program while it runs: ``trail`` is what it went through."""
+    """A coroutine of a program while it runs: ``trail`` is what it went through; ``last``: thread and index
+    of its last call, None before the first."""
 
     def __init__(self, trail: Trail | None) -> None:
         self.trail = trail
         self.ended = 0
+        self.last: tuple[str, int] | None = None
 
     def passed(self, name: str = "", tool_s: float = 0.0, think_s: float = 0.0) -> None:
         """A call was answered, or a tool or a person is done."""

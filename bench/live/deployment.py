@@ -82,11 +82,13 @@ class Deployment:
 
 
 def _front_log(plan: LivePlan, front: LiveEngine | None) -> FrontLog | None:
-    """Our gateway's, where it tells what no scheduler does: holds, and service over several engines."""
+    """Our gateway's, where it tells what no scheduler does: holds, what is kept, service over several
+    engines."""
     ours = front is not None and plan.served.front == DEFAULTS["front"]
-    if front is None or not ours or (plan.spec.gate == DEFAULTS["gate"] and plan.config.replicas == 1):
-        return None
-    return FrontLog(front.folder / EVENTS)
+    tells = plan.config.replicas > 1 or any(
+        getattr(plan.spec, slot) != DEFAULTS[slot] for slot in ("gate", "retention")
+    )
+    return FrontLog(front.folder / EVENTS) if front is not None and ours and tells else None
 
 
 def _flushed(url: str) -> str:
@@ -207,7 +209,7 @@ def make_front(plan: LivePlan, engines: Sequence[LiveEngine], folder: Path) -> L
     options = GatewayOptions(
         tuple(_target(engine, plan) for engine in engines), plan.config.system, plan.config.router,
         knobs=plan.config.policy_knobs(), log=str((folder / EVENTS).resolve()),
-        scheduler=plan.config.scheduler,
+        scheduler=plan.config.scheduler, tools="told",
     )  # fmt: skip
     return GatewayProcess(options, folder)
 

@@ -37,6 +37,8 @@ from bench.records import RunEnd, Sink
 from bench.run import Progress
 from bench.stats import Estimate
 from systems.engines.vllm_virtual import EngineUnavailable
+from systems.gateway.door import NO_CONTROL
+from systems.slots import DEFAULTS
 
 SALT = "live"
 """Of the token ids: a program says the same in every cell, and ``cache_salt`` keeps cells apart."""
@@ -66,6 +68,8 @@ def drive(plan: LivePlan, sink: Sink, progress: Progress | None, deployment: Dep
     run = measure(plan, deployment, progress)
     rows = rows_of(run.live, run.logs, run.books.held if run.books else {})
     rows.send(sink)
+    if run.books is not None:
+        sink.decisions(run.books.decisions(run.live.origin))
     _keep(plan.folder, run)
     return RunEnd(run.live.took, len(rows.programs), len(rows.calls), rows.totals, _said(run))
 
@@ -156,9 +160,11 @@ async def _drive(plan: LivePlan, deployment: Deployment, name: str, progress: Pr
                 progress(done, len(specs))
 
         client = await stack.enter_async_context(client_of(plan, deployment))
+        keeps = goodbyes is not None and plan.spec.retention != DEFAULTS["retention"]
         return await drive_live(
             specs, plan.times or (), client, TokenIds(deployment.vocabulary, SALT), run=name,
             cache_salt=name, watch=deployment.check, over=over,
+            away=goodbyes.away if goodbyes is not None and keeps else None,
         )  # fmt: skip
 
 
@@ -218,8 +224,12 @@ def _said(run: Measured) -> dict[str, Any]:
             f"the gateway's table and the schedulers' logs differ in {books['programs'] - books['equal']} of "
             f"{books['programs']} programs"
         )
+    told = run.books.said() if run.books else {}
+    if stopped := told.get("gate_events", {}).get(f"drop: {NO_CONTROL}"):
+        warnings.append(f"{stopped} pauses were to free KV and only stopped sending: {NO_CONTROL}")
     return {
         **({"books": books} if books else {}),
+        **told,
         "client": {"verdict": audit.verdict, "text": str(audit)},
         "metrics": _seen(run.live),
         "warnings": warnings,

@@ -96,14 +96,34 @@ def live_plan(config: RunConfig) -> LivePlan:
     limits = config.limits()
     able = explained(lambda: serving(config, spec, Room(limits["kv_blocks"], limits["max_model_len"])))
     _check_attached(spec.scheduler, options)
-    if options.front == "none" and spec.gate != DEFAULTS["gate"]:
-        raise UsageError(f"gate {spec.gate} acts in our gateway: leave live.front=none out")
+    _check_governed(spec, options)
     programs, times, rate = loaded(config, able.engine)
     if times is None:
         raise UsageError("a live engine takes programs as they arrive: give --rate")
     config = with_scale(config, spec, programs)
     spec = spec_of(config)
     return LivePlan(config, programs, times, rate, spec, able, options, _served(config, spec, options))
+
+
+def _check_governed(spec: SystemSpec, options: LiveOptions) -> None:
+    """Gates and retention act in our gateway; retention also needs control sockets, and to hear of tools."""
+    if options.front == "none":
+        for slot in ("gate", "retention"):
+            if (name := getattr(spec, slot)) != DEFAULTS[slot]:
+                raise UsageError(f"{slot} {name} acts in our gateway: leave live.front=none out")
+    if spec.retention == DEFAULTS["retention"]:
+        return
+    if build_front(spec) is not None:
+        raise UsageError(f"retention {spec.retention} acts in our gateway, not in {spec.front}")
+    if options.attach:
+        raise UsageError(
+            f"live.attach: engines that run already keep nothing for retention {spec.retention}: leave it out"
+        )
+    if options.driver != "asyncio":
+        raise UsageError(
+            f"live.driver={options.driver} does not say when tools begin, which retention {spec.retention} "
+            "needs: leave it out"
+        )
 
 
 def _served(config: RunConfig, spec: SystemSpec, options: LiveOptions) -> Served:

@@ -27,6 +27,7 @@ from bench.fidelity.server_predict import slowed
 from bench.live.boundaries import Boundaries
 from bench.live.plan import LivePlan
 from bench.records import EngineTotals, MemorySink
+from bench.run import governing_policies
 from systems.catalog import build_router, build_scheduler, build_table
 from systems.engines.sim import SimEngine
 from systems.latency.calibration import Calibration, LinearModel
@@ -35,6 +36,8 @@ ENSEMBLE = 9
 """Simulated runs, with other lags, whose median is the prediction: a millisecond can decide who waits."""
 FEWEST = 20
 """Fewer programs have no p95 but their slowest."""
+FEWEST_CALLS = 100
+"""Fewer calls have no p99."""
 _BENCH = Path(__file__).resolve().parent.parent
 _DECIDING = (
     "calibration/steps.py", "eventlog.py", "fidelity/server_predict.py", "live/boundaries.py",
@@ -45,12 +48,15 @@ _DECIDING = (
 
 class Numbers(NamedTuple):
     """Of one run: program latency (mean and p95, seconds from the scheduled arrival; p95 NaN below
-    ``FEWEST`` programs), waiting over execution summed over calls, prefix hits over prompt tokens,
-    preemptions."""
+    ``FEWEST`` programs), calls per minute from the first arrival to the last end, waiting over execution
+    summed over calls, the part of a call's wait in which a gate held it (p99, seconds; NaN below
+    ``FEWEST_CALLS``), prefix hits over prompt tokens, preemptions."""
 
     response_mean: float
     response_p95: float
+    steps_per_min: float
     wait_per_exec: float
+    hold_p99: float
     hit_rate: float
     preemptions: float
 
@@ -102,7 +108,9 @@ def numbers_of(tables: Tables) -> Numbers:
     return Numbers(
         float(response.mean()) if len(response) else float("nan"),
         float(np.quantile(response, 0.95)) if len(response) >= FEWEST else float("nan"),
+        60.0 * metrics.throughput(tables.programs, tables.calls)["calls_per_s"],
         metrics.wait_exec(tables.programs)["wait_per_exec"],
+        float(tables.calls.hold_s.quantile(0.99)) if len(tables.calls) >= FEWEST_CALLS else float("nan"),
         metrics.kv_hits(tables.calls)["hit_rate"],
         float(tables.calls.preemptions.sum()),
     )
@@ -130,6 +138,7 @@ def simulate(plan: LivePlan, calibration: Calibration, lag_s: float, seed: int) 
         router=build_router(plan.spec),
         table=table,
         sink=sink,
+        **governing_policies(plan),
     )
     sink.totals = [EngineTotals.of(number, stats) for number, stats in enumerate(end.engines)]
     taken_in(sink, [Boundaries(engine.steps) for engine in engines])
@@ -141,7 +150,7 @@ def simulate(plan: LivePlan, calibration: Calibration, lag_s: float, seed: int) 
 def taken_in(sink: MemorySink, engines: Sequence[Boundaries]) -> None:
     """Arrivals at the end of the step that ran: what came before is not wait to a live engine."""
     programs = {row.program: row for row in sink.programs}
-    for call in sink.calls:
+    for call in (call for call in sink.calls if call.engine >= 0):  # else it never left the door
         late = engines[call.engine].late(call.t_arrive)
         call.t_arrive += late
         call.wait_s -= late

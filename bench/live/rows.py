@@ -97,6 +97,7 @@ def _waited(row: Finished, seconds: float) -> Finished:
     """A call that waited at the gate before it came to its engine."""
     row.t_arrive -= seconds
     row.wait_s += seconds
+    row.hold_s += seconds
     return row
 
 

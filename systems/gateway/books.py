@@ -216,7 +216,10 @@ class Books:
         passage = ticket.passage
         passage.served, passage.exec_s, passage.wait_s = charge.usage
         passage.source = charge.source
-        counted = ticket.counted or (charge.counted if charge.source == "log" else None)
+        logged = charge.counted if charge.source == "log" else None
+        counted = ticket.counted or logged
+        if counted is not None and counted.cached < 0 and logged is not None:
+            counted = counted._replace(cached=min(counted.prompt, logged.cached))
         if counted is not None:
             passage.prompt_tokens, passage.output_tokens, passage.cached_tokens = counted
             self.lengths.learn(ticket.ask, counted.prompt)

@@ -40,12 +40,16 @@ _QUOTING = ("error", "refused", "lost")
 class EventLog:
     """Appends to ``path``; lines are written once in ``flush_s`` seconds by a thread, and by ``close``.
 
-    ``system``, ``unit``: whose policies decide, and what ``served`` counts. ``wall``: Unix time at 0 s.
+    ``system``, ``unit``: whose policies decide, and what ``served`` counts. ``wall``: Unix time at 0 s,
+    ``monotonic``: the same on this machine's CLOCK_MONOTONIC.
     ``flush_s`` 0: nobody writes but ``flush``. ``dropped``: lines that never reached the file.
     Opening raises OSError. Nothing does later: a full disk is said once, on stderr.
     """
 
-    def __init__(self, path: Path, *, system: str, unit: str, wall: float, flush_s: float = FLUSH_S) -> None:
+    def __init__(
+        self, path: Path, *, system: str, unit: str, wall: float, monotonic: float = 0.0,
+        flush_s: float = FLUSH_S,
+    ) -> None:  # fmt: skip
         self.path = path
         self.dropped = 0
         self._lines: deque[bytes] = deque()
@@ -55,7 +59,10 @@ class EventLog:
         self._closing = threading.Event()
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._mend()
-        head = {"event": "log", "format": FORMAT, "system": system, "unit": unit, "wall": wall}
+        head = {
+            "event": "log", "format": FORMAT, "system": system, "unit": unit, "wall": wall,
+            "origin_monotonic": monotonic,
+        }  # fmt: skip
         self._first = orjson.dumps(head)  # until it is in the file
         self._thread = threading.Thread(target=self._run, args=(flush_s,), name="event log", daemon=True)
         if flush_s:

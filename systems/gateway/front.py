@@ -138,9 +138,12 @@ class Front:
         name, thread, tool = program_id(body), caller_of(body, {}).thread, body.get("tool", "")
         if not isinstance(tool, str) or len(tool) > LONGEST:
             raise Refused(400, f"tool must be text of at most {LONGEST} characters", param="tool")
+        after = body.get("after")
+        if after is not None and (not isinstance(after, int) or isinstance(after, bool)):
+            raise Refused(400, f"after must be the index of a call, got {after!r:.60}", param="after")
         program, until = gateway.programs.named(name), 0.0
         if program is not None and gateway.keeping is not None and gateway.options.tools == "told":
-            until = gateway.keeping.away(program, thread, tool)
+            until = gateway.keeping.away(program, thread, tool, after)
         kept = min(until - gateway.now(), MOST_KEPT_S) if until else 0.0
         return _json({"program_id": name, "known": program is not None, "kept_s": kept})
 

@@ -76,6 +76,7 @@ class Gateway:
             options, self.workers, self.door, self.books, self.rows, self.wires, self.hearts, self.now,
             self.origin, names_tools=self.keeping is not None and options.tools == "reply",
         )  # fmt: skip
+        self._leaving: Program | None = None
         self._polls = Polls(options, self.workers, self.now)
         self._ticking: asyncio.Task[None] | None = None
 
@@ -142,12 +143,14 @@ class Gateway:
                 self._outbox.end(program.name, engine)
         for observer in self.observers:
             observer.ended(program.number, program.name, why, self.now())
+        self._leaving = program
         try:
             if self.keeping is not None:
                 self.keeping.end(program)
             self.door.end(program.number)
         except Exception:  # a policy's: the row is gone all the same
             _LOG.exception("program %d is over", program.number)
+        self._leaving = None
 
     def _engine(self, worker: Worker, what: str, reason: str) -> None:
         for observer in self.observers:
@@ -163,8 +166,8 @@ class Gateway:
             observer.kept(event, self._name(event.program))
 
     def _name(self, number: int) -> str:
-        program = self.programs.numbered(number)
-        return "" if program is None else program.name
+        program = self.programs.numbered(number) or self._leaving
+        return program.name if program is not None and program.number == number else ""
 
     def _keeping(self) -> Keeping | None:
         """None where nothing is kept: that costs nothing."""

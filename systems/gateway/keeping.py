@@ -22,10 +22,11 @@ from vocabulary import BLOCK, EngineView, KeepEvent
 
 @dataclass(slots=True)
 class _Thread:
-    """``calls`` under way. What its last one left: in which engine (-1: nothing), how long its context and
-    its reply are (tokens). ``tool``: what it is said to be in before its last call was settled."""
+    """``calls`` under way, ``index`` of the last one. What that left: in which engine (-1: nothing), how long
+    its context and its reply are (tokens). ``tool``: what it is said to be in before that was settled."""
 
     calls: int = 0
+    index: int = 0
     engine: int = -1
     tokens: int = 0
     output_tokens: int = 0
@@ -57,6 +58,7 @@ class Keeping:
         call, now = ticket.call, self._now()
         thread = self._threads.setdefault(call.program, {}).setdefault(call.thread, _Thread())
         thread.calls += 1
+        thread.index = call.index
         thread.tool = None
         call.kept = thread.tokens // BLOCK * BLOCK if thread.until > now else 0
         if thread.away:
@@ -85,10 +87,13 @@ class Keeping:
             if thread.tool is not None:
                 self.away(ticket.program, call.thread, thread.tool)
 
-    def away(self, program: Program, name: str, tool: str) -> float:
-        """A thread goes into a tool ("human": to a person): until when (s) what it left is kept, 0: not."""
+    def away(self, program: Program, name: str, tool: str, after: int | None = None) -> float:
+        """A thread goes into a tool ("human": to a person): until when (s) what it left is kept, 0: not.
+
+        ``after``: index of its call before; word of a tool that comes behind the next call is too late.
+        """
         thread = self._threads.get(program.number, {}).get(name)
-        if thread is None or thread.away:
+        if thread is None or thread.away or after not in (None, thread.index):
             return 0.0
         if thread.calls:  # its end is not known here yet
             thread.tool = tool

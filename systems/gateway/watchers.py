@@ -17,6 +17,9 @@ def attach(gateway: Gateway) -> None:
     path, system = gateway.options.log, gateway.system
     log = None
     if path is not None:
-        log = EventLog(Path(path), system=system.name, unit=system.unit, wall=gateway.origin_wall)
+        log = EventLog(
+            Path(path), system=system.name, unit=system.unit, wall=gateway.origin_wall,
+            monotonic=gateway.origin,
+        )  # fmt: skip
         gateway.observers.append(log)
     gateway.observers.append(Metrics(gateway.workers.views, lambda: log.dropped if log else 0))

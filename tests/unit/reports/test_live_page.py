@@ -67,3 +67,12 @@ def test_recorded_programs_are_said_to_be_known_to_the_fit():
     assert "up to 100% of those predicted also ran" in " ".join(found.split())
     assert "recorded programs" not in text([row("vllm-opt")])
     assert "recorded programs" not in text([row("vllm-opt", shared_programs=1.0, predicted={})])
+
+
+def test_where_a_gate_held_somebody_holds_and_calls_per_minute_are_shown():
+    one = row("program-cap")
+    one["measured"] |= {"hold_p99": estimate(2.25, 2.0, 2.5), "steps_per_min": estimate(351.0, 340.0, 362.0)}
+    found = text([row("vllm-opt"), one])
+    assert "p99 hold, s" in " ".join(found.split())
+    assert "351" in found
+    assert "p99 hold, s" not in text([row("vllm-opt")]).replace("\n", " ").split("measured: ")[0]

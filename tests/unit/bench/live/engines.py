@@ -7,12 +7,14 @@ A prompt's prefix that an earlier call of the same salt had (in whole blocks of 
 
 import asyncio
 import json
+import tempfile
 import threading
 import time
 
 from aiohttp import web
 
 from systems.engines.vllm_virtual import EngineUnavailable
+from systems.vllm_host.control import Channel
 from vocabulary import on_grid
 
 BLOCK = 32
@@ -44,11 +46,15 @@ class Asked:
 
 
 class FakeEngine:
-    """A LiveEngine (systems/provision/engine.py). ``answers``: calls until it dies; None: it does not."""
+    """A LiveEngine (systems/provision/engine.py). ``answers``: calls until it dies; None: it does not.
 
-    control = None
+    ``controlled``: it has a control socket; ``told`` is what came there.
+    """
 
-    def __init__(self, folder, *, slots=2, step_s=0.002, logs=True, answers=None):
+    def __init__(self, folder, *, slots=2, step_s=0.002, logs=True, answers=None, controlled=False):
+        self.told, self._channel = [], None
+        self._sockets = tempfile.TemporaryDirectory() if controlled else None  # a path of few bytes
+        self.control = f"{self._sockets.name}/control.sock" if controlled else None
         self.name, self.folder, self.url = folder.name, folder, ""
         self.calls = folder / "calls.jsonl" if logs else None
         self.steps = folder / "steps.jsonl" if logs else None
@@ -64,6 +70,8 @@ class FakeEngine:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.begun += 1
         self.dead = ""
+        if self.control:
+            self._channel = Channel(self.control)
         for log in filter(None, (self.calls, self.steps)):
             log.unlink(missing_ok=True)
         self._up = threading.Event()
@@ -89,6 +97,13 @@ class FakeEngine:
             self._loop.call_soon_threadsafe(self._over.set)
             self._thread.join(10)
             self._loop = None
+        if self._channel is not None:
+            self._hear()
+            self._channel.close()
+
+    def _hear(self):
+        if self._channel is not None:
+            self._channel.serve(lambda message: self.told.append(dict(message)) or {})
 
     # Inside the thread
 
@@ -178,6 +193,7 @@ class FakeEngine:
 
     async def _steps_on(self):
         while True:
+            self._hear()
             while self._waiting and len(self._running) < self.slots:
                 call = self._waiting.pop(0)
                 call.first_sched, call.cached = self.now(), self._hits(call)

@@ -101,7 +101,7 @@ TRACE = "".join(
 def pair(config, name, mean=1.0):
     summary = {"workload": "chatbot", "load": "6 programs", "badge": "MEASURED"}
     plan = live_plan(config)
-    numbers = Numbers(mean, 2.0, 0.5, 0.1, 0.0)
+    numbers = Numbers(mean, 2.0, 60.0, 0.5, 0.0, 0.1, 0.0)
     return Pair(LiveCell(plan, RunResult(summary, config.out / name, False), None), numbers, None)
 
 

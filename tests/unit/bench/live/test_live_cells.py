@@ -242,11 +242,11 @@ def test_behind_our_gateway_a_program_has_one_account_for_both_engines(stage, co
 def test_what_a_gate_holds_is_wait():
     log = EngineLog(0, {"0..0": {"served": 3.0}, "0..1": {"served": 4.0}}, [], {})
     left = [
-        {"name": "r.0", "thread": "", "index": i, "t_arrive": 1.0, "t_admit": until, "t_end": 9.0,
-         "served": served, "source": "log"}
+        {"event": "left", "name": "r.0", "thread": "", "index": i, "t_arrive": 1.0, "t_admit": until,
+         "t_end": 9.0, "served": served, "source": "log", "seq": 7 + i}
         for i, (until, served) in enumerate([(1.5, 3.0), (1.001, 4.0)])
     ]  # fmt: skip
-    found = books(left)
+    found = books([{"event": "held", "seq": 7}, *left])
     assert found.held == {"0..0": 0.5}
     assert found.against([log])["equal"] == 1
     assert books([*left, left[0]]).against([log])["equal"] == 0

@@ -150,6 +150,12 @@ async def test_a_client_that_says_when_a_tool_begins_is_waited_for(policy, contr
         assert json.loads(body)["kept_s"] == 1e9
         _, _, body = await w.post("/programs/away", {"program_id": "nobody", "tool": "x"})
         assert json.loads(body) == {"program_id": "nobody", "known": False, "kept_s": 0.0}
+        await w.ask(program_id="p", thread_id="7")
+        for after in (1, 3, 2):  # the second and fourth call are not its last one
+            heard = len(policy.heard)
+            await w.post("/programs/away", {"program_id": "p", "thread_id": "7", "after": after, "tool": "x"})
+            assert (len(policy.heard) > heard) == (after == 2)
+        assert (await w.post("/programs/away", {"program_id": "p", "after": "x"}))[0] == 400
         assert (await w.post("/programs/away", {"tool": "x"}))[0] == 400
         assert (await w.post("/programs/away", {"program_id": "p", "tool": 3}))[0] == 400
 
