@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import groupby, pairwise
+from itertools import pairwise
 from math import isqrt
 
 from vocabulary import GRID, INF
@@ -115,14 +115,17 @@ def kaplan_meier(observed: Iterable[tuple[float, bool]]) -> Curve:
     Not ``returned``: censored, away for longer than that. At equal times returns come first. Times are at
     least one step of the time grid.
     """
-    rows = sorted((max(seconds, GRID), returned) for seconds, returned in observed)
+    rows = sorted((max(seconds, GRID), not returned) for seconds, returned in observed)
     ages, alive, at_risk = [0.0], [1.0], len(rows)
-    for age, same in groupby(rows, key=lambda row: row[0]):
-        outcomes = [returned for _, returned in same]
-        if returns := sum(outcomes):
-            ages.append(age)
-            alive.append(alive[-1] * (at_risk - returns) / at_risk)
-        at_risk -= len(outcomes)
+    for age, censored in rows:
+        if not censored:
+            share = alive[-1] * (at_risk - 1) / at_risk
+            if age == ages[-1]:
+                alive[-1] = share
+            else:
+                ages.append(age)
+                alive.append(share)
+        at_risk -= 1
     return Curve(ages, alive)
 
 

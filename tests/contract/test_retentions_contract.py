@@ -10,6 +10,9 @@ from systems.slots import knob_names
 from vocabulary import INF, EngineView, KeepEvent
 
 TOOLS = ("", "bash", "search", "human")
+ARMS = [{"by": "elapsed"}, {"by": "tool+size"}, {"by": "oracle"}, {"decay": "linear", "least": INF}]
+CASES = [*((name, {}) for name in retention_names()), *(("survival", arm) for arm in ARMS)]
+IDS = [" ".join([name, *map(str, knobs.values())]) for name, knobs in CASES]
 
 
 class Blindfolded(Away):
@@ -23,9 +26,11 @@ class Blindfolded(Away):
 class Host:
     """Threads go away and come back, programs end, engines lack blocks; every answer is noted."""
 
-    def __init__(self, name, seed, away_type=Away):
+    def __init__(self, case, seed, away_type=Away):
+        name, knobs = case
         self.rng = random.Random(seed)
-        self.policy = build_retention(load_system("vllm-opt", retention=name))
+        named = {f"retention.{knob}": value for knob, value in knobs.items()}
+        self.policy = build_retention(load_system("vllm-opt", retention=name, knobs=named))
         self.watches = getattr(self.policy, "watches", False)
         self.away_type = away_type
         self.now = 0.0
@@ -117,24 +122,24 @@ def test_it_follows_the_protocol_and_keeps_its_knobs(name):
     assert list(policy.victims((), 0.0)) == []
 
 
-@pytest.mark.parametrize("name", retention_names())
-def test_same_script_same_answers_and_no_look_at_the_future(name):
-    one, two = Host(name, 1), Host(name, 1)
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_same_script_same_answers_and_no_look_at_the_future(case):
+    one, two = Host(case, 1), Host(case, 1)
     assert one.run() == two.run()
     assert repr(one.events) == repr(two.events)  # NaN is not equal to itself
     if not getattr(one.policy, "clairvoyant", False):
-        assert Host(name, 1, Blindfolded).run() == one.answers
+        assert Host(case, 1, Blindfolded).run() == one.answers
 
 
-@pytest.mark.parametrize("name", retention_names())
-def test_what_is_decided_never_changes_with_what_comes_later(name):
-    long, short = Host(name, 2), Host(name, 2)
-    assert long.run(2000)[: len(short.run(900))] == short.answers
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_what_is_decided_never_changes_with_what_comes_later(case):
+    long, short = Host(case, 2), Host(case, 2)
+    assert long.run(1200)[: len(short.run(600))] == short.answers
 
 
-@pytest.mark.parametrize("name", retention_names())
-def test_nothing_is_left_of_programs_that_are_over(name):
-    host = Host(name, 3)
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_nothing_is_left_of_programs_that_are_over(case):
+    host = Host(case, 3)
     host.run()
     for program in range(30):
         host.end(program)
@@ -144,9 +149,9 @@ def test_nothing_is_left_of_programs_that_are_over(name):
     assert not getattr(host.policy, "_calls", {})
 
 
-@pytest.mark.parametrize("name", retention_names())
-def test_every_absence_is_told_once_and_so_is_its_end(name):
-    host = Host(name, 4)
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_every_absence_is_told_once_and_so_is_its_end(case):
+    host = Host(case, 4)
     host.run()
     for program in range(30):
         host.end(program)
@@ -161,13 +166,13 @@ def test_every_absence_is_told_once_and_so_is_its_end(name):
     assert all(not event.regret < 0.0 for event in over)
 
 
-@pytest.mark.parametrize("name", retention_names())
-def test_it_asks_neither_clock_nor_chance(name, monkeypatch):
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_it_asks_neither_clock_nor_chance(case, monkeypatch):
     def refuse(*_):
         raise AssertionError("a retention policy asked the machine for time or chance")
 
-    expected = Host(name, 5).run(400)
-    host = Host(name, 5)
+    expected = Host(case, 5).run(400)
+    host = Host(case, 5)
     for function in ("time", "monotonic", "perf_counter"):
         monkeypatch.setattr(f"time.{function}", refuse)
     for function in ("random", "randrange", "choice", "uniform"):
@@ -176,7 +181,7 @@ def test_it_asks_neither_clock_nor_chance(name, monkeypatch):
 
 
 def test_the_script_makes_policies_keep_and_evict():
-    host = Host("survival", 1)
+    host = Host(("survival", {}), 1)
     host.run()
     whats = [event.what for event in host.events]
     assert min(whats.count(what) for what in ("keep", "evict", "back", "gone")) > 20

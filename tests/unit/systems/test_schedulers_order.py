@@ -66,6 +66,7 @@ def one_place():
         (MlfqSkipJoin, {"unit": "x"}, "unit must be one of step, s, token; got 'x'"),
         (Srpt, {"by": "thread"}, "by must be one of program, call; got 'thread'"),
         (Lpm, {"most_waiting": -1}, "most_waiting must be at least 0"),
+        (JobFcfs, {"kept_first": 1}, "kept_first must be true or false, got 1"),
     ],
 )
 def test_bad_knobs_are_named(cls, knobs, message):
@@ -80,6 +81,20 @@ def test_job_fcfs_keeps_the_programs_place():
         for seq, (program, now) in enumerate([(5, 1.0), (3, 2.0), (5, 9.0)])
     ]
     assert slots == [Slot(0, 1.0, INF), Slot(0, 2.0, INF), Slot(0, 1.0, INF)]
+
+
+def test_job_fcfs_can_serve_kept_programs_first_in_their_order():
+    """Within one level: nobody who runs is displaced. Keys stay exact on the time grid."""
+    late = 2.0**21 - 2.0**-30
+    arrivals = [(1, 0.0, 0), (2, 2.0**-30, 160), (3, late, 160), (4, 0.5, 0)]
+    for kept_first, order in ((True, [2, 3, 1, 4]), (False, [1, 2, 4, 3])):
+        scheduler, slots = JobFcfs(kept_first=kept_first), {}
+        for seq, (program, now, kept) in enumerate(arrivals):
+            scheduler.table.start(program, now)
+            slots[program] = scheduler.arrive(Call(seq, program, "", 0, 320, kept=kept), NONE, now)
+        assert sorted(slots, key=lambda program: slots[program].key) == order
+        assert {slot.level for slot in slots.values()} == {0}
+        assert len({slot.key for slot in slots.values()}) == 4
 
 
 @pytest.mark.parametrize(
