@@ -21,11 +21,9 @@ SANDBOXES = ("env_wait", "peak_disk_gb")
 
 def frames(study: Study) -> dict[str, pd.DataFrame]:
     """Every frame of a study: claims, a row per cell, the paper's values, the map and what lies on it."""
-    found = {
-        "loop_points": points(study),
-        "loop_paper": paper(study),
-        "claims": pd.DataFrame(judge(study)),
-    }
+    curves = any(len(p.places) > 1 for p in study.panels)
+    found = {"claims": pd.DataFrame(judge(study)), "loop_paper": paper(study)}
+    found |= {"loop_points": points(study)} if curves else {}
     if study.loop.axes:
         found |= {"settle": pd.DataFrame(winners(study)), "settle_marks": pd.DataFrame(marks(study))}
     return {name: frame for name, frame in found.items() if len(frame)}

@@ -27,7 +27,7 @@ class Scale:
 
     ``seeds`` report; fits and tuning use seeds of their own. ``panels``: only these (none: all). ``crossed``:
     the axes that are crossed at this scale (none: those that say so). ``sides``: axis -> values at which the
-    others leave their first value (none: at all).
+    others leave their first value (none: at all); ``only``: axis -> the values it has at this scale.
     ``places``: at most so many of a panel's (its first, its last and those between, evenly; 0: all).
     """
 
@@ -41,6 +41,7 @@ class Scale:
     panels: tuple[str, ...] = ()
     crossed: tuple[str, ...] = ()
     sides: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     places: int = 0
 
 
@@ -249,6 +250,7 @@ def _thinned(panel: Panel, most: int) -> Panel:
 
 def _laid_out(panel: Panel, axes: tuple[Axis, ...], scale: Scale) -> Iterator[Panel]:
     """The panel at each crossing: all crossed axes, the others at their first value but one at a time."""
+    axes = tuple(_some(axis, scale) for axis in axes)
     crossed = [a for a in axes if (a.name in scale.crossed if scale.crossed else a.crossed)]
     beside = [a for a in axes if a not in crossed]
     first = {a.name: a.values[0] for a in beside}
@@ -261,6 +263,12 @@ def _laid_out(panel: Panel, axes: tuple[Axis, ...], scale: Scale) -> Iterator[Pa
                 at = dict(zip((a.name for a in crossed), values, strict=True))
                 if all(v.name in scale.sides.get(a, (v.name,)) for a, v in at.items()):
                     yield _at(panel, axes, at | first | {axis.name: value})
+
+
+def _some(axis: Axis, scale: Scale) -> Axis:
+    """The axis with the values that it has at a scale."""
+    names = scale.only.get(axis.name)
+    return axis if names is None else replace(axis, values=tuple(v for v in axis.values if v.name in names))
 
 
 def _at(panel: Panel, axes: tuple[Axis, ...], at: Mapping[str, Value]) -> Panel:

@@ -41,7 +41,7 @@ def paint(data: Data, table: pd.DataFrame) -> Canvas:
         if k >= len(maps):
             ax.set_axis_off()
             continue
-        _map(ax, table[table.map == maps[k]], xs, ys, systems)
+        _map(ax, table[table["map"] == maps[k]], xs, ys, systems)
         ax.set_title(textwrap.fill(maps[k], 20 * len(xs)))
         _papers(ax, data.get("settle_marks"), maps[k], xs, ys)
     theme.legend(
