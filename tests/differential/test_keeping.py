@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from systems.catalog import scheduler_names
 from systems.engines.reference import ReferenceEngine
 from systems.engines.sim import SimEngine
-from tests.keeping import VICTIMS, play_keeping, plans, seeded_plan
+from tests.keeping import VICTIMS, plans, play_keeping, seeded_plan
 from tests.live.seeded import scenario, scheduler, system
 from tests.recount import recount
 from tests.scenarios import Scenario
@@ -56,7 +57,7 @@ many = pytest.mark.parametrize("victims", VICTIMS)
 
 
 @many
-@settings(max_examples=40, deadline=None, suppress_health_check=CHECKED)
+@settings(max_examples=12, deadline=None, suppress_health_check=CHECKED)
 @given(scenarios(min_programs=2), ladders(), plans, st.booleans(), st.sampled_from(["far", "single"]))
 def test_same_to_the_last_bit(
     victims: str, case: Scenario, knobs: LadderKnobs, plan: Any, jumps: bool, stride: str
@@ -64,9 +65,37 @@ def test_same_to_the_last_bit(
     assert_same(jumping(case, jumps), ladder(knobs), plan, victims, stride=stride)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=CHECKED)
+@settings(max_examples=25, deadline=None, suppress_health_check=CHECKED)
 @given(optional_scenarios(), ladders(min_levels=2), plans, st.sampled_from(sorted(VICTIMS)), st.booleans())
 def test_with_any_mixture_of_options(
     case: Scenario, knobs: LadderKnobs, plan: Any, victims: str, jumps: bool
 ) -> None:
+    assert_same(jumping(case, jumps), ladder(knobs), plan, victims)
+
+
+# Every scheduler of the catalog, on larger seeded workloads
+
+
+@pytest.mark.parametrize("name", scheduler_names())
+def test_seeded_workloads(name: str) -> None:
+    number = scheduler_names().index(name)
+    for seed, case in ((number, scenario(number, engines=2)), (4000 + number, seeded_options(4000 + number))):
+        victims = sorted(VICTIMS)[number % len(VICTIMS)]
+        rule = system(name, seed).rule
+        assert_same(jumping(case, number % 3 > 0), scheduler(name, seed), seeded_plan(seed), victims, rule)
+
+
+def test_the_seeded_workloads_meet_every_rule() -> None:
+    total: Counter[str] = Counter()
+    for seed in range(14):
+        victims = sorted(VICTIMS)[seed % len(VICTIMS)]
+        case = jumping(scenario(seed, engines=1), seed % 3 > 0)
+        total.update(assert_same(case, ladder(PLAIN), seeded_plan(seed), victims))
+    assert min(total.values()) >= 10, total
+
+
+@pytest.mark.slow
+@settings(max_examples=3000, deadline=None, suppress_health_check=CHECKED)
+@given(optional_scenarios(), ladders(min_levels=2), plans, st.sampled_from(sorted(VICTIMS)), st.booleans())
+def test_many_mixtures(case: Scenario, knobs: LadderKnobs, plan: Any, victims: str, jumps: bool) -> None:
     assert_same(jumping(case, jumps), ladder(knobs), plan, victims)
