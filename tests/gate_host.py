@@ -91,3 +91,13 @@ class Host:
     def _listen(self):
         self.events += self.gate.events
         self.gate.events.clear()
+
+
+def kept(thing):
+    """How much a gate remembers: everything in its containers, and in what it is made of."""
+    if isinstance(thing, dict):
+        return len(thing) + sum(kept(value) for value in thing.values())
+    if isinstance(thing, list | set | tuple):
+        return len(thing)
+    inside = getattr(thing, "__dict__", {}) if type(thing).__module__.startswith("systems.") else {}
+    return sum(kept(value) for value in inside.values())

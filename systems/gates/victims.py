@@ -15,6 +15,9 @@ from systems.routers.hashing import hashed
 ORDERS = ("shortest", "longest", "random", "lru", "recompute", "optimal")
 EXACT = 1_000
 """Most partial subsets kept; beyond that ``optimal`` is the cheaper of two greedy choices."""
+WORTH = 64
+"""Who frees less than one part in so many of its context, because decay has booked the rest free already, is
+no victim: to stop a crowd of them for the last tokens would be no minimum."""
 _Part = tuple[int, float, "_Chosen | None"]
 _Chosen = tuple[Program, "_Chosen | None"]
 
@@ -39,13 +42,13 @@ def acting_first(
 def chosen(
     order: str, candidates: Sequence[Program], need: int, power: float, salt: int = 0
 ) -> list[Program]:
-    """Victims that free ``need`` tokens together, or all who free anything; ties by program id.
+    """Victims that free ``need`` tokens together, or all who free any worth; ties by program id.
 
     ``random`` is a keyed hash of ``salt`` and the program, ``recompute`` takes who costs least per token
     freed (another order than ``shortest`` where decay weighs programs differently), ``lru`` who was heard of
     longest ago.
     """
-    useful = [program for program in candidates if program.booked > 0]
+    useful = [program for program in candidates if program.booked * WORTH > program.size]
     if order == "optimal":
         return cheapest(useful, need, power)
     return until(sorted(useful, key=key(order, power, salt)), need)

@@ -6,6 +6,7 @@ import pytest
 
 from systems.catalog import build_gate, gate_names, load_system
 from systems.protocols import Gate, Pause
+from tests.gate_host import kept
 from vocabulary import INF, Call, EngineView, GateEvent, Usage
 
 PROGRAMS = 150
@@ -139,16 +140,6 @@ class Door:
                 self.tick()
             else:
                 return
-
-
-def kept(thing):
-    """How much a gate remembers: everything in its containers, and in what it is made of."""
-    if isinstance(thing, dict):
-        return len(thing) + sum(kept(value) for value in thing.values())
-    if isinstance(thing, list | set | tuple):
-        return len(thing)
-    inside = getattr(thing, "__dict__", {}) if type(thing).__module__.startswith("systems.") else {}
-    return sum(kept(value) for value in inside.values())
 
 
 @pytest.mark.parametrize("name", gate_names())

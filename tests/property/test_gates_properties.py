@@ -22,8 +22,7 @@ from systems.gates.progress_ttl import ProgressTtl
 from systems.gates.thunderagent import DECAY_ON, DECAYS, ThunderAgent
 from systems.gates.thunderagent_dynamo import ThunderAgentDynamo
 from systems.gates.victims import ORDERS
-from tests.contract.test_gates_contract import kept
-from tests.gate_host import Host
+from tests.gate_host import Host, kept
 
 ENGINES = 3
 SIZES = (16, 400, 1600, 4000)

@@ -1,0 +1,248 @@
+"""What gates by capacity are made of: books, line, victims, shared prefixes, knobs, ticks."""
+
+import itertools
+import random
+
+import pytest
+
+from systems.gates import knobs
+from systems.gates.ledger import ACTIVE, MARKED, PAUSED, Ledger, Program
+from systems.gates.line import Line
+from systems.gates.shared_prefix import LEADING, SharedPrefix
+from systems.gates.ticking import after
+from systems.gates.victims import ORDERS, acting_first, cheapest, chosen, needed
+from vocabulary import Call
+
+
+def program(number, tokens=0, booked=None, **more):
+    return Program(number, 0.0, 0.0, tokens=tokens, booked=tokens if booked is None else booked, **more)
+
+
+# ledger
+
+
+def test_calls_are_counted_one_by_one():
+    books = Ledger()
+    one = books.known(Call(1, 5, "", 0, 100), 2.0)
+    assert books.known(Call(2, 5, "", 1, 100), 3.0) is one
+    assert one.heard == 3.0
+    books.open(one, 1, 100)
+    books.open(one, 2, 300)
+    assert (one.size, one.acting, books.reasoning(), books.in_flight) == (400, False, 1, 2)
+    assert books.close(one, 1) == 100
+    assert books.close(one, 1) is None, "a call ends once"
+    assert (one.size, one.acting) == (300, False)
+    books.close(one, 2)
+    assert (one.size, one.acting, books.reasoning(), books.in_flight) == (0, True, 0, 0)
+
+
+def test_what_waits_is_needed_but_not_there():
+    books, one = Ledger(), program(1, 1000)
+    books.hold(one, 7, 1200)
+    assert (one.size, one.need) == (1000, 1200)
+    assert (books.unhold(one, 8), books.unhold(one, 7)) == (False, True)
+    assert one.need == 1000
+    books.hold(one, 9, 1500)
+    books.let_in(one)
+    assert (one.size, one.open, one.held) == (1500, {9: 1500}, {})
+
+
+def test_marked_programs_move_to_books_of_their_own():
+    books = Ledger()
+    one = books.known(Call(1, 1, "", 0, 100), 0.0)
+    books.enter(one, 2, 100)
+    assert (books.load, books.leaving, books.inside) == ({2: 100}, {}, {2: 1})
+    books.mark(one)
+    books.book(one, 150)
+    assert (one.state, books.load, books.leaving) == (MARKED, {}, {2: 150})
+    books.unmark(one)
+    assert (one.state, books.load, books.leaving) == (ACTIVE, {2: 150}, {})
+    books.leave(one)
+    assert (one.state, one.booked, books.load, books.inside) == (PAUSED, 0, {}, {})
+    books.book(one, 70)
+    assert books.load == {}, "who runs nowhere is booked nowhere"
+
+
+def test_a_program_learns_what_the_host_is_off_by():
+    one = program(1)
+    assert one.estimate(1000) == 1000
+    one.learn(1000, 1500)
+    assert one.estimate(1000) == 1500
+    one.learn(1000, 1100)
+    assert one.estimate(1000) == 1300
+    one.learn(10, 5000)
+    assert one.ratio == (1.3 + 4.0) / 2, "a short prompt's long reply says little about the next"
+    assert program(2).estimate(0) == 1
+
+
+# line
+
+
+def test_the_line_is_by_group_and_rank_and_knows_who_waits_longest():
+    line, who = Line(), {i: program(i) for i in range(4)}
+    line.put(who[0], (1, -1), (50.0,))
+    line.put(who[1], (0, -1), (70.0,))
+    line.put(who[2], (1, -1), (20.0,))
+    line.put(who[3], (1, -1), (20.0,))
+    assert (len(line), line.groups(), line.longest()) == (4, [(0, -1), (1, -1)], who[0])
+    assert line.first((1, -1)) is who[2], "equal ranks: the lower number"
+    line.put(who[0], (0, -1), (10.0,))
+    assert (line.first((0, -1)), line.longest()) == (who[0], who[0]), "a new rank, the old arrival"
+    for gone in (0, 1, 1):
+        line.take(who[gone])
+    assert (line.groups(), line.longest(), line.first((0, -1))) == ([(1, -1)], who[2], None)
+    assert who[0] not in line
+    assert who[3] in line
+
+
+# victims
+
+
+@pytest.mark.parametrize(
+    ("order", "taken"),
+    [("shortest", [0, 2]), ("longest", [1]), ("lru", [2, 1]), ("recompute", [0, 2]), ("optimal", [2, 0])],
+)
+def test_the_orders(order, taken):
+    those = [program(0, 40), program(1, 90), program(2, 50)]
+    for one, heard in zip(those, (9.0, 5.0, 1.0), strict=True):
+        one.heard = heard
+    found = [p.id for p in chosen(order, those, 70, 2.0)]
+    assert (sorted(found) if order == "optimal" else found) == (
+        sorted(taken) if order == "optimal" else taken
+    )
+
+
+def test_random_is_a_draw_that_repeats_itself():
+    those = [program(i, 10) for i in range(20)]
+    draws = {salt: [p.id for p in chosen("random", those, 60, 2.0, salt)] for salt in range(4)}
+    assert draws[1] == [p.id for p in chosen("random", those[::-1], 60, 2.0, 1)]
+    assert len({tuple(draw) for draw in draws.values()}) == 4
+    assert all(len(draw) == 6 for draw in draws.values())
+
+
+def test_recompute_takes_who_costs_least_per_token_that_is_freed():
+    fresh, faded = program(0, 100, booked=100), program(1, 60, booked=10)
+    assert chosen("shortest", [fresh, faded], 5, 2.0) == [faded]
+    assert chosen("recompute", [fresh, faded], 5, 2.0) == [fresh], "100^2 / 100 < 60^2 / 10"
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_nobody_pauses_who_frees_nothing(order):
+    assert chosen(order, [program(0, 50, booked=0), program(1, 60)], 10, 2.0)[0].id == 1
+    assert chosen(order, [program(0, 50, booked=0)], 10, 2.0) == []
+    assert chosen(order, [program(0, 6400, booked=100)], 10, 2.0) == [], "next to nothing"
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_all_pause_where_all_do_not_suffice(order):
+    assert sorted(p.id for p in chosen(order, [program(0, 5), program(1, 6)], 100, 2.0)) == [0, 1]
+
+
+def cost(programs, power=2.0):
+    return sum(p.tokens**power for p in programs)
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
+def test_optimal_is_the_cheapest_subset_of_all(power):
+    rng = random.Random(7)
+    for _ in range(60):
+        those = [program(i, rng.randrange(1, 40)) for i in range(rng.randrange(1, 9))]
+        for one in those:
+            one.booked = rng.randrange(1, one.tokens + 1)
+        need = rng.randrange(1, sum(p.booked for p in those) + 1)
+        subsets = itertools.chain.from_iterable(
+            itertools.combinations(those, n) for n in range(len(those) + 1)
+        )
+        best = min(cost(s, power) for s in subsets if sum(p.booked for p in s) >= need)
+        found = cheapest(those, need, power)
+        assert sum(p.booked for p in found) >= need
+        assert cost(found, power) == pytest.approx(best)
+
+
+def test_beyond_its_size_optimal_is_the_better_of_two_greedy_ones():
+    rng = random.Random(3)
+    those = [program(i, rng.randrange(1000, 90_000)) for i in range(200)]
+    need = 1_000_000
+    found = cheapest(those, need, 2.0)
+    assert sum(p.booked for p in found) >= need
+    spare = sum(p.booked for p in found) - need
+    assert all(p.booked > spare for p in found), "nobody in it is spare"
+    assert cost(found) <= min(cost(chosen(order, those, need, 2.0)) for order in ("shortest", "longest"))
+
+
+def test_acting_ones_are_spared_where_reasoning_ones_free_enough():
+    faded, away, busy = program(0, 500, booked=5), program(1, 300, booked=250), program(2, 300)
+    busy.open[1] = 300
+    assert acting_first("shortest", [faded, away, busy], 100) == [away], "shortest first, and that suffices"
+    assert acting_first("shortest", [faded, away, busy], 400) == [away, busy]
+    assert acting_first("shortest", [faded, busy], 200) == [busy]
+
+
+def test_needed_keeps_the_order():
+    those = [program(0, 30), program(1, 10), program(2, 20)]
+    assert [p.id for p in needed(those, 25)] == [0, 1], "20 of the 25 spare tokens"
+    assert needed(those, 0) == those
+
+
+# shared prefixes
+
+
+def test_a_prefix_is_counted_once_and_forgotten_with_the_last():
+    shared = SharedPrefix()
+    who = [program(i, prompt=((1, 500), (2, 100), (10 + i, 50))) for i in range(3)]
+    other = program(9, prompt=((1, 500), (3, 100)))
+    assert shared.lead(who[0], 0) == 0
+    assert [shared.join(one, 0) for one in who] == [0, 600, 600]
+    assert shared.once == {0: 600}
+    assert (shared.lead(other, 0), shared.lead(other, 1)) == (500, 0)
+    assert shared.join(who[0], 0) == 600, "asked again: the first of them leaves it out, too"
+    assert shared.join(other, 0) == 500
+    assert shared.once == {0: 600}
+    for one in (*who, other, other):
+        shared.part(one)
+    assert vars(SharedPrefix()) == vars(shared), "nothing is left"
+
+
+def test_a_prefix_ends_where_prompts_differ():
+    shared = SharedPrefix()
+    shared.join(program(0, prompt=((1, 500), (2, 100), (3, 100))), 0)
+    assert shared.lead(program(1, prompt=((1, 500), (4, 100), (3, 100))), 0) == 500
+    assert shared.lead(program(2, prompt=((1, 400), (2, 100))), 0) == 0, "whole segments"
+    long = tuple((i, 10) for i in range(100))
+    shared.join(program(3, prompt=long), 1)
+    assert shared.lead(program(4, prompt=long), 1) == 10 * LEADING
+
+
+# knobs and ticks
+
+
+@pytest.mark.parametrize(
+    ("check", "value", "says"),
+    [
+        (lambda v: knobs.number("dt", v, above=True), 0, "dt must be a number above 0, got 0"),
+        (lambda v: knobs.number("dt", v), float("nan"), "of at least 0, got nan"),
+        (lambda v: knobs.number("dt", v), float("inf"), "got inf"),
+        (lambda v: knobs.number("dt", v), True, "got True"),
+        (lambda v: knobs.number("dt", v), "5", "got '5'"),
+        (lambda v: knobs.whole("n", v, least=1), 0, "n must be a whole number of at least 1, got 0"),
+        (lambda v: knobs.whole("n", v), 1.5, "got 1.5"),
+        (lambda v: knobs.flag("on", v), 1, "on must be true or false, got 1"),
+        (lambda v: knobs.one_of("way", v, ("a", "b")), "c", "way must be one of a, b; got 'c'"),
+    ],
+)
+def test_knobs_say_what_would_be_right(check, value, says):
+    with pytest.raises(ValueError, match=f"{says}$"):
+        check(value)
+
+
+def test_good_knobs_come_back():
+    assert (knobs.number("x", 5), knobs.whole("x", 5), knobs.flag("x", False)) == (5.0, 5, False)
+    assert knobs.one_of("x", "a", ("a",)) == "a"
+
+
+@pytest.mark.parametrize("period", [5.0, 0.1, 1 / 3, 7.0])
+def test_ticks_are_whole_multiples_after_now(period):
+    now = 0.0
+    for turn in range(1, 2000):
+        now = after(now, period)
+        assert now == pytest.approx(turn * period, abs=1e-9)
