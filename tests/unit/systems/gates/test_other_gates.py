@@ -50,7 +50,7 @@ def test_dynamo_forgets_who_is_idle():
 
 def test_dynamo_needs_its_bounds_in_order():
     with pytest.raises(
-        CatalogError, match="pause_to <= resume_to <= pause_at is needed, got 0.9, 0.85, 0.95"
+        CatalogError, match=r"pause_to <= resume_to <= pause_at is needed, got 0.9, 0.85, 0.95"
     ):
         load_system("vllm-opt", gate="thunderagent-dynamo", knobs={"gate.pause_to": 0.9})
 
