@@ -17,7 +17,8 @@ from workloads.base import ProgramSet, Wave
 from workloads.keys import key_of
 from workloads.parameters import Parameters, read_presets
 from workloads.rollout import base_plan, split
-from workloads.tool_loop import Life, Plan, add
+from workloads.tool_loop import Life
+from workloads.tool_plan import Plan, add
 
 _TOML = Path(__file__).with_suffix(".toml")
 

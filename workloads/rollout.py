@@ -18,7 +18,7 @@ from pathlib import Path
 
 from workloads.base import ProgramSet, WorkloadError
 from workloads.parameters import Parameters, nearest, read_presets, resolve
-from workloads.tool_loop import Plan, ToolLoop
+from workloads.tool_plan import Plan, ToolLoop
 
 _TOML = Path(__file__).with_suffix(".toml")
 

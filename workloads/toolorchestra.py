@@ -7,6 +7,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from workloads.tool_loop import ToolLoop
+from workloads.tool_plan import ToolLoop
 
 WORKLOAD = ToolLoop("toolorchestra", "hle", Path(__file__).with_suffix(".toml"))

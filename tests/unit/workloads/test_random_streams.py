@@ -21,6 +21,10 @@ N = 20_000
         ({"dist": "gamma", "shape": 7.348, "scale": 1.562}, 7.348 * 1.562),
         ({"dist": "gamma", "shape": 0.5, "scale": 2.0}, 1.0),
         ({"dist": "exponential", "mean": 66.8}, 66.8),
+        (
+            {"dist": "lognormal_pareto", "mu": 3, "sigma": 0.1, "xmin": 100, "alpha": 4, "tail": 0.3},
+            0.7 * math.exp(3.005) + 0.3 * 400 / 3,
+        ),
         ({"dist": "empirical", "p": {"1": 0.25, "2": 0.25, "9": 0.5}}, 5.25),
         ({"dist": "hazard", "by_step": {"2": 0.5, "3": 1.0}}, 2.5),
         ({"dist": "quantiles", "at": {"0": 0, "25": 0, "100": 8}}, 3.0),
@@ -58,6 +62,10 @@ def test_streams_are_pure_and_apart():
         ({"dist": "lognormal", "mu": 1, "sigma": -1}, "x.sigma: must not be negative"),
         ({"dist": "lognormal", "mu": 1e9, "sigma": 1}, "overflow"),
         ({"dist": "weibull", "k": 0, "scale": 1}, "x.k: must be above 0"),
+        (
+            {"dist": "lognormal_pareto", "mu": 3, "sigma": 1, "xmin": 9, "alpha": 2, "tail": 1},
+            "x.tail: must be a probability below 1",
+        ),
         ({"dist": "constant", "value": 1, "valu": 2}, "x.valu: not a field of constant"),
         ({"dist": "constant", "value": float("nan")}, "x.value: expected a number"),
         ({"dist": "constant", "value": 1, "min": 5, "max": 2}, "min \\(5\\) is above max"),
