@@ -5,8 +5,9 @@
 T is how long the thread stays away, under the survival curve of its tool; ``rebuild`` what the engine
 loses while it computes the context again, in block-seconds: its seconds times the engine's blocks. KV is
 kept until the u that costs least. The price is the engine's own: what the threads that are away would bid
-for a block-second, marked where they no longer fit beside the calls that run and wait. docs/retention.md
-derives all of it.
+for a block-second, marked where they no longer fit beside the calls that run and wait. Where kept KV yields
+to whoever lacks blocks, keeping costs nothing before that: then the price is asked at the shortage, and the
+lowest bids go. docs/retention.md derives all of it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from systems.schedulers.knobs import at_least, one_of
 from vocabulary import INF, blocks_for
 
 ARMS = ("elapsed", "tool", "tool+size", "oracle")
+PRICES = ("shortage", "market")
 ALL: Group = ()
 """The group that every time away belongs to."""
 
@@ -70,6 +72,10 @@ class Survival(Watching):
     one, all tools at the last; with fewer of all, worth falls with the time away as ``decay`` says
     (exponential, linear, none) with ``half_life`` (default 1 s: ThunderAgent's); ``least = inf``: always.
     ``window``: so many times away are remembered per group (default 512), the newest.
+    ``price``: when it is asked. ``shortage`` (default): when somebody lacks blocks. All is kept until then,
+    and the lowest bids go, so that those stay for whom J_keep at the price of that moment is below J_evict.
+    ``market``: when the thread leaves, at the price of that moment; for engines that give up what is kept
+    without asking for ``victims``.
     ``waiting``: how much of the prompts that wait counts as wanted room (default 1).
     ``token_s``, ``token2_s``, ``restore_s``: ``Rebuild``; default an 8B model on an A100.
     All constants are ours but ThunderAgent's half-life.
@@ -79,8 +85,8 @@ class Survival(Watching):
 
     def __init__(
         self, *, by: str = "tool", least: float = 20, window: int = 512, decay: str = "exponential",
-        half_life: float = 1.0, waiting: float = 1.0, token_s: float = TOKEN_S, token2_s: float = TOKEN2_S,
-        restore_s: float = 0.0,
+        half_life: float = 1.0, price: str = "shortage", waiting: float = 1.0, token_s: float = TOKEN_S,
+        token2_s: float = TOKEN2_S, restore_s: float = 0.0,
     ) -> None:  # fmt: skip
         super().__init__()
         self.by = one_of("by", by, ARMS)
@@ -93,6 +99,7 @@ class Survival(Watching):
         self.half_life = at_least("half_life", half_life, 0.0)
         if not 0.0 < self.half_life < INF:
             raise ValueError(f"half_life must be above 0 and finite, got {half_life!r}")
+        self.price = one_of("price", price, PRICES)
         self.waiting = at_least("waiting", waiting, 0.0)
         self._rebuild = Rebuild(token_s, token2_s, restore_s)
         self.token_s, self.token2_s, self.restore_s = token_s, token2_s, restore_s
@@ -104,11 +111,15 @@ class Survival(Watching):
     # -- deciding --------------------------------------------------------------------
 
     def verdict(self, absence: Absence, now: float) -> tuple[float, Prices]:
-        """The time that costs least; J of keeping until then (evict: until it is back) and of evicting."""
+        """The time that costs least at the price of now, or for ever; J of keeping and of evicting.
+
+        J of keeping, where evicting costs least: until it is back, as far as the curve goes.
+        """
         stake = self._stakes[absence] = self._stake(absence, now)
         price = self._price(absence.away.engine, now)
         age = stake.stop(price)
-        return now + age, (stake.cost(age or stake.curve.ages[-1], price), stake.at_stake)
+        prices = stake.cost(age or stake.curve.ages[-1], price), stake.at_stake
+        return (INF if self.price == "shortage" else now + age), prices
 
     def victims(self, candidates: Sequence[Kept], now: float) -> Sequence[Kept]:
         """Lowest bid for a block-second first: what loses least. Who is back and waits goes last."""

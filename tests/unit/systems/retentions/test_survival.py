@@ -22,8 +22,8 @@ def full(used, waiting=0, total=TOTAL):
 
 
 def taught(durations, tool="bash", **knobs):
-    """A policy that has seen a tool take so long, once each."""
-    policy = Survival(**{"least": 1, "token_s": 1e-3, "token2_s": 0.0, **knobs})
+    """A policy that has seen a tool take so long, once each; it asks the price as threads leave."""
+    policy = Survival(**{"least": 1, "price": "market", "token_s": 1e-3, "token2_s": 0.0, **knobs})
     for i, seconds in enumerate(durations):
         policy.look(*full(0), 0.0)
         policy.idle(Away(1000 + i, "", 16, tool), 0.0)
@@ -75,7 +75,7 @@ def test_what_waits_takes_room_too():
     args = {"used": 500, "tool": "short"}
     assert leave(policy, 1, 1600, 20.0, **args) == INF
     assert leave(policy, 2, 1600, 20.0, **args, waiting=16 * 450) == 21.0
-    patient = Survival(waiting=0.0)
+    patient = Survival(waiting=0.0, price="market")
     assert leave(patient, 1, 1600, 20.0, used=500, waiting=16 * 450) == INF
 
 
@@ -93,6 +93,36 @@ def test_victims_lose_least_per_block_at_that_moment():
     assert [k.program for k in policy.victims(kept, 201.5)] == [2, 1]
     policy.called(2, "", 201.5)  # it is back and waits: its KV is used next
     assert [k.program for k in policy.victims(kept, 201.6)] == [1, 2]
+
+
+def test_at_a_shortage_those_stay_for_whom_keeping_costs_less_than_evicting():
+    """All is kept until then; if the bid of the last one that went is the price, J agrees with the order."""
+    policy = taught([], by="oracle", price="shortage")
+    for program in range(12):
+        tokens, seconds = 160 * (1 + program % 3), 1.0 + program * 5 % 12
+        assert leave(policy, program, tokens, 10.0, used=TOTAL, duration=seconds) == INF
+    order = [kept.program for kept in policy.victims([Kept(p, "", 1, INF) for p in range(12)], 10.0)]
+    stakes = {p: policy._stakes[policy.absences.get(p, "")] for p in order}
+    for gone in range(1, 12):
+        price = stakes[order[gone - 1]].bid(0.0)
+        for program in order:
+            stake = stakes[program]
+            keep = stake.cost(stake.curve.ages[-1], price)
+            if program in order[gone:]:
+                assert keep <= stake.at_stake * (1 + 1e-12)
+            else:
+                assert keep >= stake.at_stake * (1 - 1e-12)
+
+
+def test_both_ways_of_asking_log_the_same_prices():
+    policies = [taught([1.0, 2.0, 4.0], price=price) for price in ("shortage", "market")]
+    for policy in policies:
+        for program in range(4):
+            leave(policy, program, 1600, 10.0, used=850)
+    one, two = ([(e.keep_price, e.evict_price) for e in policy.events] for policy in policies)
+    assert one == two
+    assert [event.what for event in policies[0].events] == ["keep"] * 4
+    assert policies[0].events[-1].until == INF > policies[1].events[-1].until
 
 
 def test_longer_contexts_cost_more_per_block():
@@ -124,10 +154,11 @@ def test_programs_that_do_not_come_back_are_worth_less():
 def test_a_tool_nobody_knows_goes_by_all_tools_and_then_by_decay():
     policy = taught([2.0] * 8, least=4)
     leave(policy, 1, 1600, 10.0, tool="new")
-    sharp = policy.victims([Kept(1, "", 1600, INF)], 11.0)
-    assert len(sharp) == 1
-    known, unknown = Survival(least=4), Survival(least=4)
-    assert leave(known, 1, 1600, 0.0, used=950) == leave(unknown, 1, 1600, 0.0, used=950)
+    leave(policy, 2, 1600, 10.0)
+    one, two = (policy._stakes[policy.absences.get(program, "")].bid(1.0) for program in (1, 2))
+    assert one == two > 0.0
+    unknown = Survival(least=4)
+    leave(unknown, 1, 1600, 0.0)
     for age in (0.5, 1.0, 3.0):  # ThunderAgent's decay: worth halves each second
         stakes = unknown._stakes[unknown.absences.get(1, "")]
         assert stakes.bid(age + 1.0) / stakes.bid(age) == pytest.approx(0.5, rel=0.1)
@@ -269,7 +300,8 @@ def test_tools_beyond_all_bounds_are_forgotten():
 @pytest.mark.parametrize(
     "knobs",
     [{"by": "luck"}, {"least": 0}, {"window": 0}, {"window": True}, {"decay": "cubic"}, {"half_life": 0.0},
-     {"half_life": INF}, {"waiting": -1}, {"token_s": -1.0}, {"token_s": 0.0, "token2_s": 0.0}],
+     {"half_life": INF}, {"price": "free"}, {"waiting": -1}, {"token_s": -1.0},
+     {"token_s": 0.0, "token2_s": 0.0}],
 )  # fmt: skip
 def test_wrong_knobs_are_refused_by_name(knobs):
     with pytest.raises(ValueError, match=next(iter(knobs))):
