@@ -18,6 +18,7 @@ from systems.engines.sim import SimEngine
 from systems.engines.vllm_virtual import ROOT, EngineUnavailable, VllmVirtualEngine, vllm_python
 from systems.schedulers.fcfs import Fcfs
 from systems.schedulers.mlfq import Mlfq
+from tests.keeping import play_keeping, seeded_plan
 from tests.latency_models import LinearLatency
 from tests.live.seeded import scenario, scheduler, system
 from tests.scenarios import play
@@ -108,6 +109,23 @@ def test_two_engines_share_what_calls_carry(pool, name, seed):
     """Without promotion: due times follow the live table, of which a worker has only snapshots."""
     assert ("beta", INF) in system(name, seed).scheduler_knobs
     assert_same(run(pool.make(), name, seed, engines=2), run(ReferenceEngine, name, seed, engines=2))
+
+
+@pytest.mark.parametrize("preemption", ["recompute", "hold"])
+@pytest.mark.parametrize(
+    ("seed", "victims"), [(6, "by size"), (28, "reluctant"), (34, "turning"), (36, "default")]
+)
+def test_what_is_kept_and_dropped_is_what_the_simulator_keeps_and_drops(pool, seed, victims, preemption):
+    """The plan acts at call ends and later; who is given up first is asked on this side."""
+    case, plan, name = scenario(seed, engines=1), seeded_plan(seed), ("fcfs" if seed % 4 else "mlfq")
+    mine = replace(case, config=replace(case.config, preemption=preemption))
+    vllm = play_keeping(pool.make(preemption), case, scheduler(name, seed), plan, victims)
+    ours = play_keeping(SimEngine, mine, scheduler(name, seed), plan, victims)
+    assert_same(vllm[0], ours[0])
+    assert vllm[1:] == ours[1:]
+    (count,) = vllm[2]
+    assert count["pinned"] == count["expired"] + count["given_up"] + count["released"] >= 10
+    assert min(count["given_up"], count["dropped_blocks"]) > 0
 
 
 def test_same_run_twice(pool):
