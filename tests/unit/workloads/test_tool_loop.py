@@ -249,3 +249,9 @@ def test_the_assumed_presets_are_what_they_were_chosen_for(spec, context, hits):
     assert sum(optimal_hits_across(found)) / sum(dag.total_prompt for dag in found) == pytest.approx(
         hits, abs=0.02
     )
+
+
+def test_staggered_contexts_are_those_of_a_loop_that_has_run_for_long():
+    """The mean over who is there equals the mean over all calls (the page's, of 500 programs)."""
+    made_ = made("swe:mini", 400, stagger=1, at_start=400).programs
+    assert fmean(s.launch().send(None).prompt_tokens for s in made_) == pytest.approx(10_315, rel=0.07)
