@@ -25,8 +25,8 @@ class HostOptions:
     ``log``: a file to which one JSON object per finished call is appended;
     ``steps``: another, for one per engine step. ``retention``: what is kept of
     programs that are away: none, control (what clients say), a policy of ``systems/retentions``
-    or ``pkg.mod:Class``, built with ``retention_knobs``. ``control``: path of the
-    control channel's socket (docs/vllm.md).
+    or ``pkg.mod:Class``, built with ``retention_knobs``; ``kept``: a file
+    for what that policy thinks. ``control``: path of the control channel's socket (docs/vllm.md).
     Raises ValueError for an unknown preemption or retention.
     """
 
@@ -37,6 +37,7 @@ class HostOptions:
     steps: str | None = None
     retention: str = "none"
     retention_knobs: Mapping[str, Any] = field(default_factory=dict)
+    kept: str | None = None
     control: str | None = None
     engine: int = 0
     record_decisions: bool = False
@@ -82,3 +83,7 @@ class HostOptions:
     def open_log(self) -> TextIO | None:
         """The call log, line buffered, or None."""
         return Path(self.log).open("a", buffering=1) if self.log else None
+
+    def open_kept(self) -> TextIO | None:
+        """The log of what the retention policy thinks, line buffered, or None."""
+        return Path(self.kept).open("a", buffering=1) if self.kept else None

@@ -5,7 +5,9 @@ Imports nothing of vLLM. Who is away, and with which tool, comes with the calls 
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from math import isfinite
+from typing import Any, TextIO
 
 from systems.protocols import Away
 from systems.vllm_host.callers import seconds_of
@@ -16,7 +18,7 @@ from vocabulary import Call, EngineView
 class Retained:
     """Asks the policy of ``host``, our scheduler class, and tells its keeper.
 
-    ``policy``: None where only clients decide.
+    ``policy``: None where only clients decide. What it thinks goes to the file ``kept``, if there is one.
     """
 
     def __init__(self, host: Any) -> None:
@@ -33,6 +35,7 @@ class Retained:
         self._host = host
         self._watches = bool(getattr(self.policy, "watches", False))
         self._away: dict[int, set[str]] = {}  # threads, by program
+        self._log: TextIO | None = options.open_kept()
 
     def asked(self, call: Call) -> None:
         """A call came: its thread is no longer away."""
@@ -47,6 +50,7 @@ class Retained:
             threads.remove(call.thread)
             if self._watches:
                 self.policy.back(call.program, call.thread, cached, call.prompt_tokens, self._host.now())
+                self._write()
 
     def left(self, call: Call, request: Any) -> None:
         """A call is over, its blocks are free. It named its ``tool``, and ``retain_s``, which counts, too."""
@@ -61,6 +65,7 @@ class Retained:
             tool, tokens = str(extra.get("tool", "")), call.prompt_tokens + reply
             away = Away(call.program, call.thread, tokens, tool, reply, self._host.options.engine)
             until = max(until, self.policy.idle(away, now))
+            self._write()
             self._away.setdefault(call.program, set()).add(call.thread)
         self.keeper.settle(call, until)
 
@@ -70,6 +75,12 @@ class Retained:
         self._away.pop(program, None)
         if self._watches:
             self.policy.end(program, self._host.now())
+            self._write()
+
+    def close(self) -> None:
+        """Complete the file; idempotent."""
+        if self._log is not None:
+            self._log.close()
 
     def waiting_tokens(self) -> int:
         """Prompt tokens of the calls that wait for admission."""
@@ -83,3 +94,16 @@ class Retained:
         total = host.kv_cache_manager.block_pool.num_gpu_blocks - 1
         used, running = total - host.free_blocks(), len(host.running) - len(host.held)
         return EngineView(host.options.engine, True, len(host.accounts), used, total, running)
+
+    def _write(self) -> None:
+        """Empty the policy's events into the file, or away; endless and unknown numbers are null."""
+        events = getattr(self.policy, "events", None)
+        if not events:
+            return
+        if self._log is not None:
+            self._log.writelines(f"{json.dumps(_plain(event._asdict()))}\n" for event in events)
+        events.clear()
+
+
+def _plain(fields: dict[str, Any]) -> dict[str, Any]:
+    return {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in fields.items()}

@@ -269,6 +269,8 @@ class PolicyMixin:
             self._steps.close()
         if self._log is not None:
             self._log.close()
+        if self.retained is not None:
+            self.retained.close()
         if self._channel is not None:
             self._channel.close()
 
