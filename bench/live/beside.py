@@ -27,6 +27,8 @@ from systems.capabilities import MissingCapability, check
 from systems.latency.calibration import Calibration
 
 FILE = "predicted.json"
+GOVERNING = ("gate", "retention")
+"""Slots whose policies have constants in tokens and seconds, which each system needs its own of."""
 
 
 @dataclass(frozen=True)
@@ -206,12 +208,23 @@ class _Names:
 
     def __init__(self, pairs: Sequence[Pair]) -> None:
         given = [_given(pair) for pair in pairs]
-        self._varied = sorted({k for one in given for k in one if any(o.get(k) != one[k] for o in given)})
+        self._varied = [name for name in _varied(given) if not _governs(name)]
+        systems: dict[str, list[dict[str, str]]] = {}
+        for pair, one in zip(pairs, given, strict=True):
+            systems.setdefault(self._bare(pair), []).append(one)
+        self._own = {name: [k for k in _varied(ones) if _governs(k)] for name, ones in systems.items()}
 
     def system(self, pair: Pair) -> str:
-        """The system, with what was replaced in it."""
+        """The system, with what was replaced in it, and those knobs of gate and retention in which it
+        differs from others of its name."""
+        name, own = self._bare(pair), _given(pair)
+        return " ".join([name, *(f"{k}={own[k]}" for k in self._own[name] if k in own)])
+
+    @staticmethod
+    def _bare(pair: Pair) -> str:
         config = pair.cell.plan.config
-        slots = (("scheduler", config.scheduler), ("router", config.router))
+        slots = (("scheduler", config.scheduler), ("router", config.router),
+                 *((slot, config.knobs.get(slot)) for slot in GOVERNING))  # fmt: skip
         return " ".join([config.system, *(f"{slot}={name}" for slot, name in slots if name)])
 
     def setting(self, pair: Pair) -> str:
@@ -220,6 +233,15 @@ class _Names:
         words = [f"{name}={own[name]}" for name in self._varied if name in own]
         engines = "1 engine" if config.replicas == 1 else f"{config.replicas} engines"
         return ", ".join([str(summary["workload"]), str(summary["load"]), engines, *words])
+
+
+def _varied(given: Sequence[Mapping[str, str]]) -> list[str]:
+    return sorted({k for one in given for k in one if any(o.get(k) != one[k] for o in given)})
+
+
+def _governs(knob: str) -> bool:
+    """Whether it is the system's gate or retention, or a knob of theirs: that tells systems apart."""
+    return knob.partition(".")[0] in GOVERNING
 
 
 def _given(pair: Pair) -> dict[str, str]:
