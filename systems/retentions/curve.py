@@ -72,12 +72,13 @@ class Curve:
         i, last = bisect_right(self.ages, age) - 1, len(self.ages) - 1
         if i == last:
             return 0.0
-        here, start = self.alive[i], self._held[i] + self.alive[i] * (age - self.ages[i])
+        here, alive, held = self.alive[i], self.alive, self._held
         j = i + 1 + isqrt(last - i - 1)
-        best = (here - self.alive[j]) / max(self._held[j] - start, GRID)
+        start = min(held[i] + here * (age - self.ages[i]), held[j] - GRID)
+        best = (here - alive[j]) / (held[j] - start)
         while j != last:
             j = self._next[j]
-            rate = (here - self.alive[j]) / max(self._held[j] - start, GRID)
+            rate = (here - alive[j]) / (held[j] - start)
             if rate < best:
                 break
             best = rate
