@@ -1,9 +1,11 @@
 """A host for gates, by hand: calls come, end and leave at times the test says."""
 
 from systems.protocols import Pause
-from vocabulary import Call, EngineView, Usage
+from vocabulary import Call, EngineView, GateEvent, Usage
 
 NOTHING = Usage(0.0, 0.0, 0.0)
+LEFT = "left"
+"""What the host adds to the events: the last call of a program at the door was given up."""
 
 
 class Host:
@@ -79,12 +81,15 @@ class Host:
         self.placed.append((self.now, call.program, engine))
 
     def _close(self, call, tokens, way):
-        if self.inside.pop(call.seq, None) is None:
+        was_held = call.seq not in self.inside
+        if was_held:
             self.held[call.program].remove(call)
-            if not self.held[call.program]:
-                del self.held[call.program]
         else:
+            del self.inside[call.seq]
             self.gate.count(call, tokens, self.now)
+        if was_held and not self.held[call.program]:
+            del self.held[call.program]
+            self.events.append(GateEvent(self.now, call.program, -1, LEFT, "the host's word", 0))
         way(call, NOTHING, self.now)
         self.tick()
 

@@ -22,11 +22,12 @@ from systems.gates.progress_ttl import ProgressTtl
 from systems.gates.thunderagent import DECAY_ON, DECAYS, ThunderAgent
 from systems.gates.thunderagent_dynamo import ThunderAgentDynamo
 from systems.gates.victims import ORDERS
-from tests.gate_host import Host, kept
+from tests.gate_host import LEFT, Host, kept
 
 ENGINES = 3
 SIZES = (16, 400, 1600, 4000)
 HOLD_S = 200.0
+LET_IN = ("admit", "resume", "move", "force", "unmark")
 SWITCHES = {"phase_priority", "origin_first", "global_queue", "event_driven", "shared_prefix", "release"}
 
 thunderagents = st.fixed_dictionaries(
@@ -163,14 +164,14 @@ class Anything(RuleBasedStateMachine):
 
 
 def holds(events):
-    """(from, until) of every time a program was held."""
+    """(from, until) of every hold that ended with the program let in."""
     since = {}
     for event in events:
         if event.what == "hold":
-            since.setdefault(event.program, event.time)
-        elif (
-            event.what in ("admit", "resume", "move", "force", "unmark", "release") and event.program in since
-        ):
+            since[event.program] = event.time
+        elif event.what == LEFT:
+            since.pop(event.program, None)
+        elif event.what in LET_IN and event.program in since:
             yield since.pop(event.program), event.time
 
 
