@@ -107,7 +107,7 @@ def _given() -> argparse.Namespace:
 def _line(system: str, result: RunResult) -> str:
     """What gate and retention did in a cell."""
     summary = result.summary
-    did = {name: summary[name] for name in ("gate_events", "keep_events") if name in summary}
+    did = {name: summary[name] for name in ("gate_events", "keep_events", "kept") if name in summary}
     return f"{system}, seed {summary['seed']} ({result.folder.name}): {did or 'no gate, no retention'}"
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 _HERE = Path(__file__).parent
 _DECIDING = (
-    "books", "deployment", "drive", "fronted", "goodbyes", "locust", "logs", "options", "plan", "pool",
-    "room", "rows", "served", "warm",
+    "books", "deployment", "drive", "fronted", "goodbyes", "kept", "locust", "logs", "options", "plan",
+    "pool", "room", "rows", "served", "warm",
 )  # fmt: skip
 """Files of this folder that decide what is measured; an edit of the others makes no cell old."""
 

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from bench.live.books import Books
 from bench.live.deployment import Deployment, cores
 from bench.live.fronted import Fronted
 from bench.live.goodbyes import Goodbyes
+from bench.live.kept import between, kept
 from bench.live.lag import lag
 from bench.live.locust import by_locust
 from bench.live.logs import PATIENCE_S, POLL_S, EngineLog, unwritten
@@ -54,13 +55,14 @@ class Measured:
     """One run: what the client saw, and what each engine logged of it (nothing: it has no log of ours).
 
     ``late``: audits of runs before this one that do not count; ``unflushed``: why caches were not emptied;
-    ``books``: our gateway's, where they are read."""
+    ``books``: our gateway's, where they are read; ``kept``: engines' own counters, where they keep KV."""
 
     live: LiveRun
     logs: Sequence[EngineLog]
     late: Sequence[Mapping[str, Any]]
     unflushed: str
     books: Books | None = None
+    kept: Mapping[str, int] = field(default_factory=dict)
 
 
 def drive(plan: LivePlan, sink: Sink, progress: Progress | None, deployment: Deployment) -> RunEnd:
@@ -83,9 +85,11 @@ def measure(plan: LivePlan, deployment: Deployment, progress: Progress | None = 
     late: list[Mapping[str, Any]] = []
     while True:
         unflushed = deployment.flush()
+        before = run_loop(kept(deployment)) if plan.spec.keeps else None
         live, logs, books = _once(plan, deployment, progress)
         if live.audit.verdict != "invalid":
-            return Measured(live, logs, late, unflushed, books)
+            counts = {} if before is None else between(before, run_loop(kept(deployment)))
+            return Measured(live, logs, late, unflushed, books, counts)
         late.append(asdict(live.audit))
         if len(late) == ATTEMPTS:
             raise InvalidRun(f"the client could not keep up, {ATTEMPTS} times: {live.audit}")
@@ -230,6 +234,7 @@ def _said(run: Measured) -> dict[str, Any]:
     return {
         **({"books": books} if books else {}),
         **told,
+        **({"kept": dict(run.kept)} if run.kept else {}),
         "client": {"verdict": audit.verdict, "text": str(audit)},
         "metrics": _seen(run.live),
         "warnings": warnings,

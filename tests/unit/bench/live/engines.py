@@ -103,7 +103,12 @@ class FakeEngine:
 
     def _hear(self):
         if self._channel is not None:
-            self._channel.serve(lambda message: self.told.append(dict(message)) or {})
+            self._channel.serve(self._take)
+
+    def _take(self, message):
+        """Five more pinned each time that somebody asks."""
+        self.told.append(dict(message))
+        return {"pinned": 5 * sum(one["op"] == "stats" for one in self.told)}
 
     # Inside the thread
 

@@ -10,6 +10,7 @@ from bench.live import plan as plans
 from bench.live.books import books
 from bench.live.cells import cell
 from bench.live.deployment import make_front
+from bench.live.kept import COUNTERS
 from bench.live.plan import live_plan
 from tests.unit.bench.live.conftest import SERVED
 from vocabulary import INF
@@ -76,6 +77,7 @@ def test_tools_are_told_to_the_policy_and_engines_keep_by_its_word(stage, config
     assert counts["back"] == counts["keep"]
     assert operations.count("retain") >= counts["keep"] - 2  # one that comes late is not said
     assert all(0.0 < m["for_s"] <= 2.0 for m in engine.told if m["op"] == "retain")
+    assert result.summary["kept"] == {**dict.fromkeys(COUNTERS, 0), "pinned": 5}  # by its own counters
     rules = frame(result, "decisions").rule
     assert "keep:keep:" not in set(rules)  # every tool has its name
     assert rules.str.startswith("keep:keep:").sum() == counts["keep"]
