@@ -148,7 +148,9 @@ class CapacityGate(Books):
         return done
 
     def _before_pausing(self, now: float) -> None:
-        self._reweigh(now)
+        """Weights follow calls; what programs share is settled here."""
+        if self._shared is not None:
+            self._reweigh(now)
 
     def _before_resuming(self, now: float) -> None:
         """Weights stand as they are."""

@@ -70,10 +70,11 @@ class ThunderAgent(CapacityGate):
 
     def _as_rules(self) -> Rules:
         return Rules(
-            self.dt, self.lambda_max, self.lambda_max, self.lambda_min, self.buffer, self.reserve,
-            self.ageing_s, self.max_hold_s, self.lease_s, self.release, self.event_driven,
-            self.shared_prefix, self.pause_frees_kv, self.origin_first, self.global_queue,
-            self.phase_priority,
+            dt=self.dt, pause_at=self.lambda_max, pause_to=self.lambda_max, resume_to=self.lambda_min,
+            buffer=self.buffer, reserve=self.reserve, ageing_s=self.ageing_s, max_hold_s=self.max_hold_s,
+            lease_s=self.lease_s, release=self.release, event_driven=self.event_driven,
+            shared_prefix=self.shared_prefix, frees_kv=self.pause_frees_kv, origin_first=self.origin_first,
+            global_queue=self.global_queue, phase_priority=self.phase_priority,
         )  # fmt: skip
 
     def relief(self, programs: list[Program], need: int, now: float) -> list[Program]:  # noqa: ARG002
@@ -94,10 +95,11 @@ class ThunderAgent(CapacityGate):
         return 1.0 if self.decay == "none" else max(0.0, 1.0 - t / self.base)
 
     def _before_pausing(self, now: float) -> None:
-        self._reweigh(now, decayed=self.decay_on == "both")
+        if self.decay != "none" or self.shared_prefix:
+            self._reweigh(now, decayed=self.decay_on == "both")
 
     def _before_resuming(self, now: float) -> None:
-        if self.decay_on == "restore":
+        if self.decay != "none" and self.decay_on == "restore":
             self._reweigh(now)
 
 
