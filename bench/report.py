@@ -20,6 +20,7 @@ from bench.errors import MissingError
 from bench.files import explain, ready, write_atomic
 from bench.gather import Cell, Found, Labels, Logs, Progress, find, longest, place, point
 from bench.manifest import git_state, versions
+from bench.policy_frames import PolicyLogs, acted, kv_costs
 from bench.stats import VERDICT_SEEDS
 from reports import cards as card_pages
 from reports.figure import EMPTY, UNMARKED, Picture, figures, render
@@ -34,6 +35,12 @@ PLACE = ["workload", "model", "system"]
 FOLDER = "figures"
 NEED = 20_000_000
 """Bytes a report may take: about a tenth of a megabyte a picture."""
+NO_POLICY = "no gate, retention policy or sandbox acted in any of these results"
+NO_SUCH = {
+    "holds": "no gate held a call",
+    "imbalance": "one engine only",
+    **dict.fromkeys(("kv_costs", "worst_turns", "steps_over_time", "engines_over_time"), "no calls"),
+}
 EXPERIMENT = "only an experiment has them (bench reproduce)"
 
 
@@ -81,7 +88,19 @@ def frames_of(cells: Sequence[Cell], progress: Progress | None = None) -> dict[s
         "hits": _hits(shown, labels),
         "claims": _absent(EXPERIMENT),
         "sensitivity": _absent(EXPERIMENT),
+        **_policies(shown, labels),
     }
+
+
+def _policies(cells: Sequence[Cell], labels: Labels) -> dict[str, pd.DataFrame]:
+    """Frames of all cells where in one of them a gate, retention or sandboxes acted."""
+    logs = PolicyLogs(labels)
+    if not any(acted(cell) for cell in cells):
+        return {name: _absent(NO_POLICY) for name in ("kv_costs", *logs.frames())}
+    for cell in cells:
+        logs.add(cell)
+    made = {"kv_costs": kv_costs(cells, labels), **logs.frames()}
+    return {name: frame if len(frame) else _absent(NO_SUCH[name]) for name, frame in made.items()}
 
 
 def _absent(reason: str) -> pd.DataFrame:

@@ -54,7 +54,7 @@ def measure(tables: Tables, context: Context) -> dict[str, Estimate]:
         "kv": metrics.kv_hits(tables.calls) | {"optimum": context.optimum},
         "kv_cost": _kv_cost(tables, rows, context),
         "moved": balance.moved(rows),
-        "imbalance": balance.imbalance(tables.engine, context.kv_blocks),
+        "imbalance": balance.imbalance(_while_busy(tables), context.kv_blocks),
         "preemptions": metrics.preemptions(tables.calls, tables.totals),
         "utilisation": metrics.utilisation(tables.totals, window["window_s"], context.kv_blocks),
         "transient": {} if context.closed_loop else windows.transient(tables.programs, horizon),
@@ -82,13 +82,19 @@ def measure(tables: Tables, context: Context) -> dict[str, Estimate]:
     return {k: v if isinstance(v, Estimate) else Estimate(v) for k, v in flat.items()}
 
 
+def _while_busy(tables: Tables) -> pd.DataFrame:
+    """The engines' samples; of those after the last program's end (leases of a gate) the time is that end."""
+    return tables.engine.assign(time=tables.engine.time.clip(*metrics.busy_window(tables.programs)))
+
+
 def _kv_cost(tables: Tables, rows: pd.DataFrame, context: Context) -> metrics.Numbers:
     """What KV was used for; no more was lost than an infinite cache would have found."""
     hits = metrics.kv_hits(tables.calls)["hit_rate"]
     most = (context.optimum - hits) * float(tables.calls.prompt_tokens.sum())
     most = math.inf if math.isnan(most) else max(0.0, most)
     start, end = metrics.busy_window(tables.programs)
-    found = kv_cost.account(tables.programs, rows, tables.engine, tables.totals, context.kv_blocks, most)
+    samples = _while_busy(tables)
+    found = kv_cost.account(tables.programs, rows, samples, tables.totals, context.kv_blocks, most)
     return kv_cost.numbers(found, tables.calls, end - start)
 
 

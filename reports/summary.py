@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from reports import policies
 from reports.card import of_summary
 from reports.numbers import counts, estimate, number, percent
 
@@ -134,6 +135,7 @@ def _lines(summary: Summary, value: Callable[[str], float | None]) -> list[tuple
             f"over the busy window, ramp-up and drain included: engines busy {p('utilisation.busy')}, "
             f"KV in use {p('utilisation.kv')}, {n('system.mean_programs')} programs in the system on average",
         ),
+        *policies.lines(summary["metrics"], value, summary["trend"]["verdict"] == "closed loop"),
         ("programs", _programs(summary, p("system.finished_share"))),
         ("trend", _trend(summary["trend"])),
         ("client", str((summary.get("client") or {}).get("text", ""))),

@@ -26,7 +26,8 @@ SMALL |= {
     "points": frames.points(ONE, {"llama-3.1-8b": 1.0}),
     "claims": frames.claims(ONE, {"llama-3.1-8b": 1.0}),
 }
-UNITS = ("programs/s", "s/token", "(s)", "%", "ratio", "/ exec", "steps", "calls of")
+UNITS = ("programs/s", "s/token", "(s)", "%", "ratio", "/ exec", "steps", "calls of", "number of calls",
+         "token-seconds")  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=sorted(FIGURES))
