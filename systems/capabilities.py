@@ -86,7 +86,7 @@ _LIMITS: dict[str, tuple[_Limit, ...]] = {"sim": (), "reference": (), "vllm-virt
 _OPTIONS = ("prefix_cache", "chunked_prefill", "schedule_every", "preemption", "host_tier")
 _NO_CACHE_VIEW = "needs the prefix cache laid open to the policy, which a vLLM server does not do"
 _NO_ORACLE = "needs to know how long replies will be, which a live server does not"
-_NO_SANDBOX = "live runs have no sandboxes for tools: programs' tools there are times"
+_NO_LINE = "who tools belong to does not see the gate's line on a live run"
 _NO_FUTURE = "needs to know how long tools will take, which a live server does not"
 _NO_CACHE = "keeps what is in the prefix cache, which is off"
 _NOT_THE_GATEWAY = "gates act in our gateway, whose place a third-party front takes"
@@ -189,8 +189,10 @@ def _retention(spec: SystemSpec, engine: str) -> Capability:
 
 
 def _environment(spec: SystemSpec, engine: str) -> Capability:
-    reason = _NO_SANDBOX if engine == "vllm" and spec.environment != DEFAULTS["environment"] else ""
-    return Capability("environment", spec.environment, IMPOSSIBLE if reason else EXACT, reason)
+    """On a live run sandboxes are times, as tools are; one prepared near the gate's head is at arrival."""
+    if engine == "vllm" and spec.environment == "prepare-ahead" and spec.gate != DEFAULTS["gate"]:
+        return Capability("environment", spec.environment, FALLBACK, _NO_LINE, "at arrival")
+    return Capability("environment", spec.environment)
 
 
 def _front(spec: SystemSpec, engine: str) -> list[Capability]:

@@ -14,10 +14,12 @@ from typing import Any
 from bench.drivers.audit import Audit, LoopWatch
 from bench.drivers.calls import CallFailed, Client, Request, Response
 from bench.drivers.delivered import Delivered
+from bench.drivers.live_environments import LiveEnvironments
 from bench.drivers.live_records import LiveCall, LiveProgram, LiveRun, Trail
 from bench.drivers.loop import sleep_until
 from bench.drivers.running import Asking, Line, Running
 from bench.drivers.token_ids import TokenIds
+from systems.protocols import Environment
 from workloads.base import ProgramSpec
 from workloads.session import (
     AbandonEffect,
@@ -52,16 +54,18 @@ async def drive_live(
     watch: Callable[[], None] = lambda: None,
     over: Callable[[str], None] = lambda _: None,
     away: Away | None = None,
+    environment: Environment | None = None,
 ) -> LiveRun:
     """Run every program to its end; ``times[i]`` is when ``specs[i]`` arrives (seconds from now).
 
     ``run`` names calls in the server's logs: RUN.PROGRAM.THREAD.INDEX. ``watch`` is asked when a call
     fails, and may raise something better (the server has died); ``over`` hears the ``program_id`` of each
     program that is over; ``away`` of each tool that begins after a call: ``program_id``, thread and index
-    of that, the tool's name, "human" for a person. Raises CallFailed or ProgramError at the first call or
-    program that fails: nothing is dropped silently.
+    of that, the tool's name, "human" for a person. Tools wait for the sandboxes of ``environment``, if
+    there is one. Raises CallFailed or ProgramError at the first call or program that fails: nothing is
+    dropped silently.
     """
-    driver = LiveDriver(client, ids, run, cache_salt, watch, over, away)
+    driver = LiveDriver(client, ids, run, cache_salt, watch, over, away, environment)
     return await driver.run(specs, times)
 
 
@@ -79,6 +83,7 @@ class LiveDriver:
     def __init__(
         self, client: Client, ids: TokenIds, run: str, cache_salt: str,
         watch: Callable[[], None], over: Callable[[str], None] = lambda _: None, away: Away | None = None,
+        environment: Environment | None = None,
     ) -> None:  # fmt: skip
         self.client = client
         self.ids = ids
@@ -87,6 +92,8 @@ class LiveDriver:
         self.watch = watch
         self.over = over
         self.away = away
+        self.environment = environment
+        self.sandboxes: LiveEnvironments | None = None
         self.origin = 0.0
         self.calls: list[LiveCall] = []
         self.programs: list[LiveProgram] = []
@@ -101,14 +108,19 @@ class LiveDriver:
         """Send them all off and wait for the last one."""
         self.origin, cpu = time.monotonic(), time.process_time()
         wall = time.time()
-        async with LoopWatch() as watch:
-            await _all([self._program(s, t) for s, t in zip(specs, times, strict=True)])
+        if self.environment is not None:
+            self.sandboxes = LiveEnvironments(self.environment, self.now)
+        try:
+            async with LoopWatch() as watch:
+                await _all([self._program(s, t) for s, t in zip(specs, times, strict=True)])
+        finally:
+            counts, events = ({}, []) if self.sandboxes is None else self.sandboxes.close()
         took = self.now()
         lags = [call.t_send - call.t_sched for call in self.calls]
         delivered = Delivered.of(*self._arrivals())
         audit = Audit.of(lags, watch.lags, (time.process_time() - cpu) / took, self.most_open, delivered)
         self.programs.sort(key=lambda row: row.program)
-        return LiveRun(self.name, wall, took, self.programs, self.calls, audit, self.origin)
+        return LiveRun(self.name, wall, took, self.programs, self.calls, audit, self.origin, counts, events)
 
     def _arrivals(self) -> tuple[list[float], list[float]]:
         """When each program's first call was due, and when it was sent; in order of sending."""
@@ -122,6 +134,8 @@ class LiveDriver:
     async def _program(self, spec: ProgramSpec, scheduled: float) -> None:
         await sleep_until(self.origin + scheduled)
         running, began, before = _Running(spec, scheduled, self.ids), self.now(), len(self.calls)
+        if self.sandboxes is not None:
+            self.sandboxes.arrive(spec.index)
         root = self._start(running, spec.launch(), None)
         try:
             await root
@@ -135,6 +149,8 @@ class LiveDriver:
                 task.cancel()
             await asyncio.gather(*running.tasks, return_exceptions=True)  # their calls leave rows, too
             self.over(f"{self.name}.{spec.index}")
+            if self.sandboxes is not None:
+                self.sandboxes.end(spec.index)
         calls = sum(call.program == spec.index for call in self.calls[before:])
         self.programs.append(running.row(began, self.now(), calls))
 
@@ -175,6 +191,8 @@ class LiveDriver:
                 return None
             case ToolEffect():
                 self._leaves(running, line, effect.name)
+                if self.sandboxes is not None:
+                    await self.sandboxes.ready(running.spec.index)
                 took = await self._sleep(running.seconds(effect.work_s))
                 running.tool_s += took
                 return line.passed(tool_s=took)

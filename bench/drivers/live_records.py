@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bench.drivers.audit import Audit
 from bench.drivers.calls import Chunk
+from vocabulary import Decision
 
 
 class Leg(NamedTuple):
@@ -87,7 +88,8 @@ class LiveProgram:
 @dataclass(frozen=True)
 class LiveRun:
     """A run that is over. ``wall``: Unix time at which it began, ``origin``: the same on
-    ``time.monotonic``; ``took`` in seconds."""
+    ``time.monotonic``; ``took`` in seconds. ``environment``: totals of the tools' sandboxes, where there
+    are any; ``decisions``: what became of them when."""
 
     name: str
     wall: float
@@ -96,6 +98,8 @@ class LiveRun:
     calls: list[LiveCall]
     audit: Audit
     origin: float = 0.0
+    environment: dict[str, float] = field(default_factory=dict)
+    decisions: list[Decision] = field(default_factory=list)
 
     def said(self) -> dict[str, str]:
         """A hash of what every answered call was answered, by PROGRAM.THREAD.INDEX."""

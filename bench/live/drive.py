@@ -37,8 +37,10 @@ from bench.live.warm import nudge
 from bench.records import RunEnd, Sink
 from bench.run import Progress
 from bench.stats import Estimate
+from systems.catalog import SystemSpec, build_environment
 from systems.engines.vllm_virtual import EngineUnavailable
 from systems.gateway.door import NO_CONTROL
+from systems.protocols import Environment
 from systems.slots import DEFAULTS
 
 SALT = "live"
@@ -72,6 +74,7 @@ def drive(plan: LivePlan, sink: Sink, progress: Progress | None, deployment: Dep
     rows.send(sink)
     if run.books is not None:
         sink.decisions(run.books.decisions(run.live.origin))
+    sink.decisions(run.live.decisions)
     _keep(plan.folder, run)
     return RunEnd(run.live.took, len(rows.programs), len(rows.calls), rows.totals, _said(run))
 
@@ -169,7 +172,13 @@ async def _drive(plan: LivePlan, deployment: Deployment, name: str, progress: Pr
             specs, plan.times or (), client, TokenIds(deployment.vocabulary, SALT), run=name,
             cache_salt=name, watch=deployment.check, over=over,
             away=goodbyes.away if goodbyes is not None and keeps else None,
+            environment=environment_of(plan.spec),
         )  # fmt: skip
+
+
+def environment_of(spec: SystemSpec) -> Environment | None:
+    """The policy of the tools' sandboxes; None where there are none."""
+    return None if spec.environment == DEFAULTS["environment"] else build_environment(spec)
 
 
 async def _nudged(deployment: Deployment) -> None:
@@ -235,6 +244,7 @@ def _said(run: Measured) -> dict[str, Any]:
         **({"books": books} if books else {}),
         **told,
         **({"kept": dict(run.kept)} if run.kept else {}),
+        **({"environment": run.live.environment} if run.live.environment else {}),
         "client": {"verdict": audit.verdict, "text": str(audit)},
         "metrics": _seen(run.live),
         "warnings": warnings,

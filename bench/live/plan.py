@@ -106,7 +106,15 @@ def live_plan(config: RunConfig) -> LivePlan:
 
 
 def _check_governed(spec: SystemSpec, options: LiveOptions) -> None:
-    """Gates and retention act in our gateway; retention also needs control sockets, and to hear of tools."""
+    """Gates and retention act in our gateway; retention also needs control sockets, and to hear of tools.
+
+    Sandboxes are the client's.
+    """
+    if spec.environment != DEFAULTS["environment"] and options.driver != "asyncio":
+        raise UsageError(
+            f"live.driver={options.driver} knows no sandboxes, and environment {spec.environment} is about "
+            "them: leave it out"
+        )
     if options.front == "none":
         for slot in ("gate", "retention"):
             if (name := getattr(spec, slot)) != DEFAULTS[slot]:
