@@ -274,8 +274,14 @@ SWEEP = [
 ]  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """What the sweep stores where nobody stops it."""
+    return stored(tmp_path_factory.mktemp("undisturbed"))
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_sweep_leaves_no_process_and_goes_on(tmp_path, how):
+def test_a_stopped_sweep_leaves_no_process_and_goes_on(tmp_path, how, undisturbed):
     process = subprocess.Popen([*SWEEP, str(tmp_path / "a")], stderr=subprocess.PIPE, text=True, cwd=ROOT)
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("a/*/*.parquet.part")):
@@ -294,7 +300,7 @@ def test_a_stopped_sweep_leaves_no_process_and_goes_on(tmp_path, how):
     while any(alive(pid) for pid in workers):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert stored(tmp_path / "a") == stored(tmp_path / "b")
+    assert stored(tmp_path / "a") == undisturbed
 
 
 def stored(out):
