@@ -18,6 +18,7 @@ from bench.records import MemorySink
 from systems.catalog import build_router, build_scheduler, build_table, load_system, scheduler_names
 from systems.engines.sim import SimEngine
 from systems.latency import load_table
+from tests.keeping import VICTIMS, play_keeping, seeded_plan
 from tests.live.seeded import scenario, scheduler, system
 from tests.scenarios import play
 from vocabulary import EngineConfig
@@ -52,6 +53,21 @@ def engines(name: str, options: dict[str, Any]) -> str:
     return _digest("".join(found))
 
 
+def keeping(option: str) -> str:
+    """What calls left is kept, released and dropped by a plan: all of it, the answers and the counts."""
+    found = []
+    for seed in SEEDS:
+        case = scenario(seed, engines=1 + seed % 2)
+        cached = case.config.prefix_cache or option == "host tier"
+        config = replace(case.config, record_steps=seed % 3 == 0, prefix_cache=cached, **OPTIONS[option])
+        victims = sorted(VICTIMS)[seed % len(VICTIMS)]
+        played, *notes = play_keeping(
+            SimEngine, replace(case, config=config), scheduler("mlfq", seed), seeded_plan(seed), victims
+        )
+        found.append(repr((played.decisions, played.rows, played.steps, played.stats, notes)))
+    return _digest("".join(found))
+
+
 def driver(name: str) -> str:
     """A workload through the driver with a table of kernel times: rows, decisions, samples."""
     made = load("react", n=40, seed=3)
@@ -74,6 +90,7 @@ def main() -> None:
         for option in OPTIONS
     }
     found |= {f"{name}, driver": driver(name) for name in scheduler_names()}
+    found |= {f"kept, {option}": keeping(option) for option in OPTIONS}
     print(
         json.dumps({"compiled": bench.native.is_compiled(), "engine": SimEngine.__mro__[1].__name__, **found})
     )
