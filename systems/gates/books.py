@@ -23,7 +23,7 @@ class Rules:
 
     Above ``pause_at`` programs pause down to ``pause_to``; others go on up to ``resume_to``.
     ``buffer``: tokens each program is given beyond its context; ``reserve``: what each call in flight
-    is given for its reply. ``most_running``: programs per engine, 0: no limit.
+    is given for its reply.
     """
 
     dt: float = 5.0
@@ -42,7 +42,6 @@ class Rules:
     origin_first: bool = True
     global_queue: bool = True
     phase_priority: bool = True
-    most_running: int = 0
 
 
 class Books:
@@ -204,11 +203,8 @@ class Books:
 
     def _fits(self, program: Program, engine: int) -> bool:
         """There is room; on an engine of its own every program fits."""
-        inside, most = self._ledger.inside.get(engine, 0), self._rules.most_running
-        if inside == 0:
+        if engine not in self._ledger.inside:
             return True
-        if most and inside >= most:
-            return False
         found = 0 if self._shared is None else self._shared.lead(program, engine)
         return max(0, program.need - found) + self._rules.buffer <= self._room(engine)
 

@@ -20,7 +20,6 @@ from systems.gates.las_fairness import LasFairness
 from systems.gates.ledger import ACTIVE, MARKED
 from systems.gates.progress_ttl import ProgressTtl
 from systems.gates.thunderagent import DECAY_ON, DECAYS, ThunderAgent
-from systems.gates.thunderagent_dynamo import ThunderAgentDynamo
 from systems.gates.victims import ORDERS
 from tests.gate_host import LEFT, Host, kept
 
@@ -46,9 +45,6 @@ thunderagents = st.fixed_dictionaries(
 )
 MAKERS = {
     "thunderagent": thunderagents.map(lambda knobs: lambda: ThunderAgent(**knobs)),
-    "thunderagent-dynamo": st.integers(0, 3).map(
-        lambda most: lambda: ThunderAgentDynamo(most_running=most, max_hold_s=HOLD_S)
-    ),
     "progress-ttl": st.just(lambda: ProgressTtl(ttl_s=8.0, max_hold_s=HOLD_S)),
     "las-fairness": st.just(lambda: LasFairness(ageing_s=20.0, max_hold_s=HOLD_S)),
 }

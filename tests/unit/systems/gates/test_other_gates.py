@@ -1,58 +1,11 @@
-"""Dynamo's port of ThunderAgent, progress-ttl and las-fairness: what each does on its own."""
+"""progress-ttl and las-fairness: what each does on its own."""
 
-import pytest
-
-from systems.catalog import CatalogError, load_system
 from systems.gates.las_fairness import LasFairness
 from systems.gates.progress_ttl import ProgressTtl
-from systems.gates.thunderagent_dynamo import ThunderAgentDynamo
 from tests.gate_host import Host
 from vocabulary import Usage
 
 KV = 16_000
-
-
-# Dynamo's port
-
-
-def test_dynamo_pauses_above_95_percent_down_to_80_and_resumes_up_to_85():
-    door = Host(ThunderAgentDynamo(), KV)
-    for program in range(4):
-        door.turn(program, 3000)
-    door.turn(0, 6000)  # 15 000 tokens, under 15 200
-    door.until(5.0)
-    assert door.pauses == []
-    door.turn(0, 6400)
-    door.until(10.0)
-    assert door.pauses == [1], "one of 3 000: 12 400 are above 12 800 no more"
-    waiting = door.ask(1, 3000)
-    door.until(15.0)
-    assert waiting.seq not in door.inside, "15 400 > 13 600"
-    door.turn(0, 4000)
-    door.until(20.0)
-    assert waiting.seq in door.inside
-
-
-def test_dynamo_counts_programs_as_a_second_dimension():
-    door = Host(ThunderAgentDynamo(most_running=2), KV, KV)
-    for program in range(5):
-        door.ask(program, 100)
-    assert [engine for *_, engine in door.placed] == [0, 1, 0, 1]
-    assert list(door.held) == [4]
-
-
-def test_dynamo_forgets_who_is_idle():
-    door = Host(ThunderAgentDynamo(idle_ttl_s=50.0), KV)
-    door.turn(0, 9000)
-    door.until(50.0)
-    assert (door.what("expire"), door.gate.booked()) == ([(50.0, 0)], {})
-
-
-def test_dynamo_needs_its_bounds_in_order():
-    with pytest.raises(
-        CatalogError, match=r"pause_to <= resume_to <= pause_at is needed, got 0.9, 0.85, 0.95"
-    ):
-        load_system("vllm-opt", gate="thunderagent-dynamo", knobs={"gate.pause_to": 0.9})
 
 
 # progress-ttl
