@@ -101,7 +101,7 @@ class Host:
         self.events += events
         events.clear()
 
-    def run(self, events=1500):
+    def run(self, events=800):
         for _ in range(events):
             self.now += self.rng.choice((0.0, 0.125, 1.0))
             self.returns()
@@ -140,7 +140,7 @@ def test_same_script_same_answers_and_no_look_at_the_future(case):
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_what_is_decided_never_changes_with_what_comes_later(case):
     long, short = Host(case, 2), Host(case, 2)
-    assert long.run(1200)[: len(short.run(600))] == short.answers
+    assert long.run(600)[: len(short.run(250))] == short.answers
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
@@ -190,5 +190,5 @@ def test_the_script_makes_policies_keep_and_evict():
     host = Host(("survival", {"price": "market"}), 1)
     host.run()
     whats = [event.what for event in host.events]
-    assert min(whats.count(what) for what in ("keep", "evict", "back", "gone")) > 10
+    assert min(whats.count(what) for what in ("keep", "evict", "back", "gone")) > 5
     assert any(INF > event.until > event.time for event in host.events if event.what == "keep")

@@ -49,6 +49,7 @@ def test_the_product_limit_by_hand():
 
 
 @given(samples)
+@settings(max_examples=60, deadline=None)
 def test_the_product_limit_is_scipys(rows):
     curve = kaplan_meier(rows)
     came, stayed = [t for t, back in rows if back], [t for t, back in rows if not back]
@@ -73,7 +74,7 @@ def test_a_return_at_once_has_a_place_on_the_time_grid():
 
 
 @given(samples, rates)
-@settings(max_examples=200)
+@settings(max_examples=60, deadline=None)
 def test_where_it_stops_nothing_is_cheaper(rows, rate):
     curve = kaplan_meier(rows)
     least = min(cost(curve, rate, age) for age in curve.ages)
@@ -81,6 +82,7 @@ def test_where_it_stops_nothing_is_cheaper(rows, rate):
 
 
 @given(samples, rates, st.floats(1.0, 100.0))
+@settings(max_examples=60, deadline=None)
 def test_a_higher_price_never_keeps_longer(rows, rate, factor):
     curve = kaplan_meier(rows)
     assert curve.stop(rate * factor) <= curve.stop(rate)

@@ -240,6 +240,7 @@ def test_less_room_never_keeps_longer(seen, away, look, tokens, more):
 
 
 @given(durations, st.floats(0.0, 10.0), st.floats(1.0, 10.0), st.integers(1, 6000))
+@settings(max_examples=60, deadline=None)
 def test_a_dearer_rebuild_never_keeps_shorter_at_the_same_price(seen, price, factor, tokens):
     policy = taught(seen)
     leave(policy, 1, tokens, 50.0)
@@ -250,7 +251,7 @@ def test_a_dearer_rebuild_never_keeps_shorter_at_the_same_price(seen, price, fac
 
 
 @given(durations, others, looks, st.floats(0.01, 100.0))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_decisions_do_not_depend_on_how_fast_the_engine_is(seen, away, look, factor):
     """Only the ratio of the two constants counts (but for rounding: a power of two)."""
     factor = 2.0 ** round(math.log2(factor))
@@ -262,6 +263,7 @@ def test_decisions_do_not_depend_on_how_fast_the_engine_is(seen, away, look, fac
 
 
 @given(st.integers(0, 100), st.lists(st.tuples(st.floats(0.0, 9.0), st.integers(1, 30)), max_size=12))
+@settings(deadline=None)
 def test_who_bids_more_than_the_price_fits(room, bids):
     price = clearing_price(room, bids)
     assert sum(blocks for bid, blocks in bids if bid > price) <= room
