@@ -122,6 +122,23 @@ def survival():
     return found
 
 
+def learning(path):
+    """Continuum in a server by itself: what it thought of a tool that takes 1 s five times, then 5 s.
+
+    From the eighth call on its mean is above the two seconds that it keeps for.
+    """
+    options = {"retention": "continuum-fixed", "kept": path}
+    engine, context = Engine(EngineConfig(40, 4, 512, 2048), **options), text(1, 100)
+    for turn in range(11):
+        engine.call(context, 20, program="a", tool="bash")
+        engine.run()
+        engine.now += 1.0 if turn < 5 else 5.0
+        context = context + text(10 + turn, 20)
+    engine.scheduler.shutdown()
+    with open(path) as file:
+        return [json.loads(line) for line in file], dict(engine.scheduler.keeper.count)
+
+
 class Silent(Pin):
     """Never says what to give up."""
 
@@ -221,6 +238,7 @@ if __name__ == "__main__":
         "survival": survival(),
         "pressure": pressure(),
         "order": order(sys.argv[1]),
+        "learning": learning(f"{sys.argv[1]}.kept"),
         "random": [random_operations(p, seed) for p in ("recompute", "hold") for seed in range(2)],
     }
     pickle.dump(results, answers)
