@@ -1,14 +1,15 @@
 """The live driver: the same programs as on virtual time, against a real server, in one asyncio process.
 
 Programs arrive at their scheduled times whatever the server does (open loop), and their latency counts
-from there. Tools and people are sleeps; a tool has a core of its own. Times are seconds since the run began.
+from there; in a closed loop from when a place was free. Tools and people are sleeps; a tool has a core of its
+own. Times are seconds since the run began.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from bench.drivers.audit import Audit, LoopWatch
@@ -45,10 +46,11 @@ Away = Callable[[str, str, int, str], None]
 
 async def drive_live(
     specs: Sequence[ProgramSpec],
-    times: Sequence[float],
+    times: Sequence[float] | None,
     client: Client,
     ids: TokenIds,
     *,
+    concurrency: int | None = None,
     run: str = "run",
     cache_salt: str = "",
     watch: Callable[[], None] = lambda: None,
@@ -56,7 +58,8 @@ async def drive_live(
     away: Away | None = None,
     environment: Environment | None = None,
 ) -> LiveRun:
-    """Run every program to its end; ``times[i]`` is when ``specs[i]`` arrives (seconds from now).
+    """Run every program to its end; ``times[i]`` is when ``specs[i]`` arrives (seconds from now), or
+    ``concurrency`` of them run at all times, in order: the next arrives when one is over.
 
     ``run`` names calls in the server's logs: RUN.PROGRAM.THREAD.INDEX. ``watch`` is asked when a call
     fails, and may raise something better (the server has died); ``over`` hears the ``program_id`` of each
@@ -66,7 +69,9 @@ async def drive_live(
     dropped silently.
     """
     driver = LiveDriver(client, ids, run, cache_salt, watch, over, away, environment)
-    return await driver.run(specs, times)
+    if (times is None) == (concurrency is None):
+        raise ValueError("give either arrival times or a concurrency")
+    return await driver.run(specs, times, concurrency or 0)
 
 
 class _Running(Running):
@@ -104,7 +109,9 @@ class LiveDriver:
         """Seconds since the run began."""
         return time.monotonic() - self.origin
 
-    async def run(self, specs: Sequence[ProgramSpec], times: Sequence[float]) -> LiveRun:
+    async def run(
+        self, specs: Sequence[ProgramSpec], times: Sequence[float] | None, concurrency: int = 0
+    ) -> LiveRun:
         """Send them all off and wait for the last one."""
         self.origin, cpu = time.monotonic(), time.process_time()
         wall = time.time()
@@ -112,7 +119,10 @@ class LiveDriver:
             self.sandboxes = LiveEnvironments(self.environment, self.now)
         try:
             async with LoopWatch() as watch:
-                await _all([self._program(s, t) for s, t in zip(specs, times, strict=True)])
+                if times is None:
+                    await self._closed(iter(specs), concurrency)
+                else:
+                    await _all([self._program(s, t) for s, t in zip(specs, times, strict=True)])
         finally:
             counts, events = ({}, []) if self.sandboxes is None else self.sandboxes.close()
         took = self.now()
@@ -130,6 +140,15 @@ class LiveDriver:
         return [call.t_sched for call in first.values()], [call.t_send for call in first.values()]
 
     # -- programs ----------------------------------------------------------------------
+
+    async def _closed(self, line: Iterator[ProgramSpec], places: int) -> None:
+        """A closed loop: each place takes the next program when its last one is over."""
+
+        async def place() -> None:
+            for spec in line:
+                await self._program(spec, self.now())
+
+        await _all([place() for _ in range(places)])
 
     async def _program(self, spec: ProgramSpec, scheduled: float) -> None:
         await sleep_until(self.origin + scheduled)

@@ -17,7 +17,7 @@ from bench.files import DiskFull
 from bench.live.beside import LiveCell, Pair, Predictor, others_tell, table
 from bench.live.drive import drive
 from bench.live.options import LiveOptions
-from bench.live.pilot import Pilot, Pilots, kept_pilot, loaded, pilot_plan
+from bench.live.pilot import Pilot, Pilots, has_load, kept_pilot, loaded, pilot_plan
 from bench.live.plan import LivePlan, live_plan
 from bench.live.pool import Pool
 from bench.run import Interrupted, Progress, RunResult, execute, kept
@@ -137,7 +137,7 @@ def pilots_needed(configs: Sequence[RunConfig]) -> list[bool]:
     for config in configs:
         plan = None
         with contextlib.suppress(BenchError):  # bad ones are told later
-            plan = None if config.rate is None else live_plan(config)
+            plan = live_plan(config) if has_load(config) else None
         plans.append(plan)
     return [not told for told in others_tell(plans)]
 
@@ -145,7 +145,7 @@ def pilots_needed(configs: Sequence[RunConfig]) -> list[bool]:
 def with_rate(config: RunConfig, pool: Pool, pilots: Pilots | None) -> tuple[RunConfig, Pilot | None]:
     """The run with the rate that a pilot tells, where none is given, and the pilot (``pilots`` None: it is
     not needed). Raises BenchError."""
-    if config.rate is None and config.concurrency is None:
+    if not has_load(config):
         live_plan(replace(config, rate=1.0))  # what is wrong is told before anything starts
     else:
         live_plan(config)
@@ -177,7 +177,7 @@ def to_serve(configs: Sequence[RunConfig], needed: Sequence[bool], force: bool) 
 
 def rate_known(config: RunConfig) -> RunConfig | None:
     """The run with its rate, where that is known without measuring anything."""
-    if config.rate is not None:
+    if has_load(config):
         return config
     found = kept_pilot(config)
     return None if found is None else loaded(config, found, LiveOptions.of(config).load)

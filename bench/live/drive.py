@@ -169,8 +169,8 @@ async def _drive(plan: LivePlan, deployment: Deployment, name: str, progress: Pr
         client = await stack.enter_async_context(client_of(plan, deployment))
         keeps = goodbyes is not None and plan.spec.retention != DEFAULTS["retention"]
         return await drive_live(
-            specs, plan.times or (), client, TokenIds(deployment.vocabulary, SALT), run=name,
-            cache_salt=name, watch=deployment.check, over=over,
+            specs, plan.times, client, TokenIds(deployment.vocabulary, SALT),
+            concurrency=plan.config.concurrency, run=name, cache_salt=name, watch=deployment.check, over=over,
             away=goodbyes.away if goodbyes is not None and keeps else None,
             environment=environment_of(plan.spec),
         )  # fmt: skip

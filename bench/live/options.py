@@ -71,6 +71,8 @@ class LiveOptions:
                 f"live.attach names {len(self.attach)} engines, --replicas says {config.replicas}: leave "
                 "one out"
             )
+        if self.driver != "asyncio" and config.concurrency is not None:
+            raise UsageError(f"live.driver={self.driver} takes programs as they arrive: give --rate")
         if self.front == "none" and max(config.replicas, len(self.attach)) > 1:
             raise UsageError("live.front=none calls one engine directly; several need the gateway")
 
@@ -106,8 +108,6 @@ def with_defaults(config: RunConfig, kind: str) -> RunConfig:
 
     Raises UsageError for what no live engine does, or what must be said on a GPU.
     """
-    if config.concurrency is not None:
-        raise UsageError("a live engine takes programs as they arrive: give --rate, not --concurrency")
     limits = {f"engine.{name}": str(value) for name, value in LIMITS[kind].items()}
     config = replace(config, knobs={**limits, **config.knobs})
     blocks = config.limits().get("kv_blocks")

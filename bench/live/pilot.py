@@ -110,8 +110,13 @@ def kept_pilot(config: RunConfig) -> Pilot | None:
 
 
 def loaded(config: RunConfig, found: Pilot, load: float) -> RunConfig:
-    """The run with its share of the capacity as its rate, where it has none."""
-    return replace(config, rate=float(f"{load * found.capacity:.3g}")) if config.rate is None else config
+    """The run with its share of the capacity as its rate, where it has none and needs one."""
+    return config if has_load(config) else replace(config, rate=float(f"{load * found.capacity:.3g}"))
+
+
+def has_load(config: RunConfig) -> bool:
+    """Whether it is said how many programs come: at a rate, or so many at all times."""
+    return config.rate is not None or config.concurrency is not None
 
 
 def capacity(live: LiveRun) -> float:
@@ -131,6 +136,7 @@ def pilot_plan(config: RunConfig) -> LivePlan:
         router=None,
         seed=SEED,
         rate=1.0,
+        concurrency=None,
         horizon=None,
         n=_asked(config),
         knobs={name: value for name, value in config.knobs.items() if name.startswith(KEPT)},

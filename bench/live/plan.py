@@ -98,8 +98,8 @@ def live_plan(config: RunConfig) -> LivePlan:
     _check_attached(spec.scheduler, options)
     _check_governed(spec, options)
     programs, times, rate = loaded(config, able.engine)
-    if times is None:
-        raise UsageError("a live engine takes programs as they arrive: give --rate")
+    if any(spec.wave is not None for spec in programs.programs):
+        raise UsageError("programs that come in waves (a barrier, new weights) are for simulated engines")
     config = with_scale(config, spec, programs)
     spec = spec_of(config)
     return LivePlan(config, programs, times, rate, spec, able, options, _served(config, spec, options))

@@ -134,6 +134,7 @@ def simulate(plan: LivePlan, calibration: Calibration, lag_s: float, seed: int) 
     end = drive(
         [slowed(program, lag_s, seed) for program in plan.programs.programs],
         times=plan.times,
+        concurrency=plan.config.concurrency,
         engines=engines,
         router=build_router(plan.spec),
         table=table,

@@ -239,6 +239,22 @@ def test_behind_our_gateway_a_program_has_one_account_for_both_engines(stage, co
     assert made["serving"]["front"]["kind"] == "gateway"
 
 
+def test_a_closed_loop_has_so_many_programs_at_all_times(stage, config):
+    asked = config(rate=None, concurrency=2, n=24)
+    swept = run_live([asked], stage.said.append, pool=stage.pool)
+    programs = frame(swept.outcomes[0], "programs")
+    assert (programs.outcome == "finished").sum() == 24
+    ends = sorted(programs.t_end)
+    starts = sorted(programs.t_arrive)
+    assert starts[1] < 0.1  # two at once, then one whenever one is over
+    for start, end in zip(starts[2:], ends, strict=False):
+        assert 0.0 <= start - end < 0.1
+    (row,), notes = swept.beside(stage.said.append)
+    assert notes == []
+    assert row["predicted"]["response_mean"]["value"] > 0
+    assert swept.outcomes[0].summary["load"] == "24 programs, 2 at all times"
+
+
 def test_what_a_gate_holds_is_wait():
     log = EngineLog(0, {"0..0": {"served": 3.0}, "0..1": {"served": 4.0}}, [], {})
     left = [
@@ -279,7 +295,8 @@ def test_ctrl_c_keeps_what_is_finished_and_stops_everything(stage, config):
 
 def test_errors_are_told_before_anything_starts(stage, config):
     for change, message in [
-        ({"concurrency": 2, "rate": None}, "give --rate, not --concurrency"),
+        ({"concurrency": 2, "rate": None, "knobs": {"live.driver": "locust"}}, "as they arrive: give --rate"),
+        ({"concurrency": 2, "rate": None, "workload": "rl"}, "waves"),
         ({"knobs": {"engine.kv_blocks": "15"}}, "multiple of 2"),
         ({"replicas": 2}, "live.front=none calls one engine"),
         ({"model": "llama-3.1-8b"}, "no GPU here to serve"),

@@ -68,7 +68,7 @@ def test_a_dry_run_starts_nothing(tmp_path, stage):
     ("words", "code", "says"),
     [
         (["run", *SMALL, "--gpu", "a100"], 2, "leave it out"),
-        (["run", *SMALL, "--concurrency", 4], 2, "give --rate"),
+        (["run", *SMALL, "--concurrency", 4, "--knob", "live.driver=locust"], 2, "give --rate"),
         (["run", *SMALL, "--knob", "live.how=ship"], 2, "unknown live.how"),
         (["sweep", *SMALL, "--workers", 4], 2, "one at a time"),
         (["sweep", *SMALL, "--n", "mcts=0"], 2, "--n takes"),
