@@ -171,8 +171,16 @@ def test_a_tier_of_nothing_is_refused():
 
 def test_gates_and_retention_by_name():
     spec = load_system("vllm-opt", gate="program-cap", knobs={"gate.programs": "8"}, retention="infercept")
-    assert (spec.gate, spec.gate_knobs, spec.retention) == ("program-cap", (("programs", 8),), "infercept")
-    for slot, wanted in (("gate", "open, program-cap"), ("retention", "infercept, lru")):
+    assert (spec.gate, dict(spec.gate_knobs)["programs"], spec.retention) == ("program-cap", 8, "infercept")
+    by_knob = load_system(
+        "vllm-opt", knobs={"gate": "program-cap", "gate.programs": 8, "retention": "infercept"}
+    )
+    assert by_knob.digest == spec.digest
+    for slot, wanted in (
+        ("gate", "open, program-cap"),
+        ("retention", "infercept, lru"),
+        ("environment", "gc-on-release"),
+    ):
         with pytest.raises(CatalogError, match=f"unknown {slot} 'x'.*{wanted}"):
             load_system("vllm-opt", **{slot: "x"})
     with pytest.raises(CatalogError, match="unknown open knob 'programs'"):
@@ -202,7 +210,8 @@ def test_the_digest_is_over_resolved_knobs():
         load_system("atlas", knobs={"engine.prefix_cache": False}),
         load_system("plas"),
         load_system("atlas", gate="thunderagent"),
-        load_system("atlas", gate="thunderagent", knobs={"gate.x": 1}),
+        load_system("atlas", gate="thunderagent", knobs={"gate.dt": 2}),
+        load_system("atlas", knobs={"environment": "on-demand"}),
         load_system("atlas", retention="survival"),
         *(load_system("atlas", knobs={f"engine.{option}": value}) for option, value in OTHER.items()),
     ]
@@ -253,7 +262,7 @@ BROKEN = [
     (GOOD + "[schedular]\n", "unknown key 'schedular'. Did you mean scheduler"),
     (GOOD + "[gate]\n", r"\[gate\] needs a name"),
     (GOOD + '[gate]\nname = "opne"\n', "unknown gate 'opne'. Did you mean open"),
-    (GOOD + '[retention]\nname = "survival"\nages = [1]\n', "retention.ages must be a number, text"),
+    (GOOD + '[retention]\nname = "survival"\nages = [1]\n', "unknown survival knob 'ages'"),
     (GOOD + "[engine]\nschedule_every = 0\n", "schedule_every must be a whole number of at least 1"),
     (GOOD.replace("beta", "bteta"), "unknown plas knob 'bteta'. Did you mean beta"),
     (GOOD.replace("beta = 3", "beta = -3"), "beta must be at least 0, got -3"),
