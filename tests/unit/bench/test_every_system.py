@@ -32,7 +32,7 @@ STOOD_IN_FOR = [name for name in system_names() if possible(name) and name not i
 
 PAIRS = [(system, workload) for system in OURS for workload in workload_names()]
 FORKS, TOOLS = "mcts", "swe"
-"""Workloads that every system is held to with every change; the others on one system with every slot filled."""
+"""Workloads that every system is held to with every change; the others on one system with a gate."""
 FULL = "thunderagent"
 
 

@@ -19,11 +19,11 @@ from systems.capabilities import (
 )
 from systems.catalog import (
     build_front,
-    front_names,
     environment_names,
+    front_names,
     gate_names,
-    retention_names,
     load_system,
+    retention_names,
     router_names,
     scheduler_names,
     system_names,
@@ -276,7 +276,7 @@ def test_the_page_explains_every_policy(heading, names):
         ("Retention", "retention"),
         ("Environments", "environment"),
         ("Fronts", "front"),
-    ],  # fmt: skip
+    ],
 )
 def test_the_page_names_every_knob(heading, slot):
     header, rows = table_under(heading)
