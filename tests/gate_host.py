@@ -52,6 +52,12 @@ class Host:
         assert call.program not in self.held
         self.done(call, tokens)
 
+    def again(self, call):
+        """A call that went on asks where to, once more; the engine."""
+        self.inside[call.seq] = self.gate.place(call, self.views(), self.now)
+        self.tick()
+        return self.inside[call.seq]
+
     def end(self, program):
         self.gate.end(program, self.now)
         self.tick()

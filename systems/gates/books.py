@@ -58,7 +58,7 @@ class Books:
         self._shared = SharedPrefix() if rules.shared_prefix else None
         self._idle: dict[int, Program] = {}  # without any call, by when they were heard of last
         self._marked: dict[int, float] = {}  # since when
-        self._pauses: list[Pause] = []
+        self._pending: list[Resume | Pause] = []  # for the next tick
         self._told: dict[int, int] = {}
         self._live: dict[int, float] = {}  # capacity in tokens
         self._due = INF
@@ -108,7 +108,7 @@ class Books:
 
     def _pause(self, program: Program, now: float, reason: str) -> None:
         """Its next calls wait; nothing of it is in flight."""
-        self._pauses.append(Pause(program.id, program.engine, self._rules.frees_kv))
+        self._pending.append(Pause(program.id, program.engine, self._rules.frees_kv))
         self._quit(program, now, reason)
         if program.held:
             self._wait(program, now)

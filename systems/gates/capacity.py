@@ -67,8 +67,11 @@ class CapacityGate(Books):
             return None
         self._look(engines)
         if program.engine not in self._live and self._live:
+            engine = self._roomiest()
+            if program.held:  # they go on with it: the host hears that at the next tick
+                self._pending.append(Resume(program.id, engine))
             self._quit(program, now, "engine gone")
-            self._admit(program, self._roomiest(), now, "engine gone")
+            self._admit(program, engine, now, "engine gone")
         return program.engine if program.engine in self._live else None
 
     def count(self, call: Call, tokens: int | None, now: float) -> None:  # noqa: ARG002
@@ -126,8 +129,8 @@ class CapacityGate(Books):
         self._freed = False
         while now >= self._force_at():
             done.append(self._force(now))
-        done[:0] = self._pauses
-        self._pauses = []
+        done[:0] = self._pending
+        self._pending = []
         return done
 
     # -- the check -------------------------------------------------------------------

@@ -203,3 +203,14 @@ def test_5_a_call_whose_backend_died_on_its_way_is_placed_anew():
     front.host.dead = {0}
     assert front.host.gate.place(call, front.host.views(), 1.0) == 1
     assert front.host.gate.booked() == {1: 3100}
+
+
+def test_5_what_waits_beside_a_call_that_is_placed_anew_goes_on_with_it():
+    front = Front(10_000, 10_000)
+    call, other = front.post(9000, "a"), front.post(9000, "b")
+    front.host.dead = {0}
+    beside = front.post(9500, "a")
+    assert beside.seq not in front.host.inside, "its engine is dead, and the other one is full"
+    assert front.host.again(call) == 1
+    assert front.host.inside[beside.seq] == 1
+    assert other.seq in front.host.inside

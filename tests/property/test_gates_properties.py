@@ -95,6 +95,14 @@ class Anything(RuleBasedStateMachine):
         if seq is not None:
             self.both(lambda host: host.fail(host.calls[seq]))
 
+    @rule(which=st.integers(0, 20))
+    def is_sent_again(self, which):
+        """A call whose engine died on its way asks where to go now."""
+        seq = self.call(which, "inside")
+        if seq is not None and len(self.hosts[0].dead) < ENGINES:
+            first, second = self.both(lambda host: host.again(host.calls[seq]))
+            assert first == second not in self.hosts[0].dead
+
     @rule(program=st.integers(0, 7))
     def end(self, program):
         """A program ends when nothing of it is left, as hosts do it."""
