@@ -198,12 +198,12 @@ class Exchange:
 
     Close it (``async with`` does): a reply that is not over is given up with its connection, which tells the
     server. ``sent``: when the request was handed to the kernel, for the first time if it went out twice;
-    ``head_at``: when the reply's head was here.
+    ``head_at``: when the reply's head was here. ``ended``: its last piece has come, or comes now.
     """
 
     def __init__(self, pool: Connections, method: str, receive: Receive | None) -> None:
         self.sent = self.head_at = 0.0
-        self.over = False
+        self.over = self.ended = False
         self._pool, self._method, self._receive = pool, method, receive
         self._reply = Reply(method)
         self._connection: _Connection | None = None
@@ -295,13 +295,13 @@ class Exchange:
         return not self._stale
 
     def _received(self, stamp: float, data: bytes) -> None:
-        reply = self._reply
-        headless = not reply.status
+        reply, headless = self._reply, not self._reply.status
         try:
             piece = reply.feed(data)
         except BadReply as bad:
             self._end(BrokenOff(f"{self._pool.where}: {bad}", True))
             return
+        self.ended = reply.ended
         if headless and reply.status:
             self.head_at = stamp
         if piece and self._receive is not None:

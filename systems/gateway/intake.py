@@ -61,7 +61,7 @@ class Intake:
             if not piece:
                 return
         passage.bytes_out += len(piece)
-        self._outlet.write(piece, now)
+        self._outlet.write(piece, now, self._exchange is not None and self._exchange.ended)
         if not self._outlet.passed:
             self._outlet.passed = True
             self._first()
@@ -75,6 +75,8 @@ class Intake:
         self._passage.chunks -= len(pieces)
         for piece in pieces:
             self.receive(self._passage.t_last + self._origin, piece)
+        if not exchange.ended:
+            outlet.flush()
 
     def close(self, now: float) -> None:
         """The stream is over, somehow: send what was kept back."""

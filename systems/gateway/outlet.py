@@ -39,6 +39,7 @@ class Outlet(ABC):
         self._transport: asyncio.Transport | None = None
         self._chunked = chunked
         self._between = True
+        self._unsent = b""  # what goes with the next write: each is a system call, and wakes the client
 
     @property
     def full(self) -> bool:
@@ -47,7 +48,7 @@ class Outlet(ABC):
         return transport is not None and transport.get_write_buffer_size() > HIGH_WATER
 
     async def begin(self, status: int = 200, headers: Headers = _EVENTS) -> None:
-        """Send the head, if it was not sent for a heartbeat before."""
+        """Begin with the head, if that was not done for a heartbeat before; ``flush`` or a piece sends it."""
         if not self.begun:
             self.begun = True
             await self._head(status, headers)
@@ -64,14 +65,27 @@ class Outlet(ABC):
     def whole(self, status: int, headers: Headers, body: bytes) -> Sent:
         """A reply in one piece, where none was begun."""
 
-    def write(self, piece: bytes, now: float) -> None:
-        """Send a piece of the body."""
+    def write(self, piece: bytes, now: float, last: bool = False) -> None:
+        """Send a piece of the body; ``last``: it may wait for ``end``, which comes at once."""
         transport = self._transport
         if transport is None or transport.is_closing():  # it has left: its handler is about to be cancelled
             return
         self.written_at = now
         self._between = piece.endswith(b"\n\n")
-        transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece)
+        data = b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece
+        if last or self._unsent:
+            self._unsent += data
+            if not last:
+                self.flush()
+            return
+        transport.write(data)
+
+    def flush(self) -> None:
+        """Send what waits for more."""
+        data, self._unsent = self._unsent, b""
+        transport = self._transport
+        if data and not (transport is None or transport.is_closing()):  # else uvloop would raise
+            transport.write(data)
 
     async def refuse(self, refused: Refused, now: float = 0.0) -> Sent:
         """Our own error: as a reply, or as the last event of a stream that has begun."""
@@ -117,6 +131,7 @@ class AppOutlet(Outlet):
 
     async def end(self) -> Sent:
         """The reply that was begun is whole."""
+        self.flush()
         with contextlib.suppress(ConnectionError):
             if self._response.prepared:
                 await self._response.write_eof()
@@ -133,26 +148,23 @@ class RawOutlet(Outlet):
     def __init__(self, transport: asyncio.Transport, anthropic: bool, keeps: bool) -> None:
         super().__init__(anthropic, chunked=True)
         self._transport = transport
-        self._out = transport
         self.keeps = keeps
 
     async def _head(self, status: int, headers: Headers) -> None:
-        self._put(self._top(status, headers) + b"Transfer-Encoding: chunked\r\n\r\n")
+        self._unsent = self._top(status, headers) + b"Transfer-Encoding: chunked\r\n\r\n"
 
     async def end(self) -> Sent:
         """The reply that was begun is whole."""
-        self._put(_LAST)
+        self._unsent += _LAST
+        self.flush()
         return None
 
     def whole(self, status: int, headers: Headers, body: bytes) -> Sent:
         """A reply in one piece, where none was begun."""
         self.begun = True
-        self._put(b"%bContent-Length: %d\r\n\r\n%b" % (self._top(status, headers), len(body), body))
+        self._unsent = b"%bContent-Length: %d\r\n\r\n%b" % (self._top(status, headers), len(body), body)
+        self.flush()
         return None
-
-    def _put(self, data: bytes) -> None:
-        if not self._out.is_closing():  # else it has just left, and uvloop would raise
-            self._out.write(data)
 
     def _top(self, status: int, headers: Headers) -> bytes:
         lines = [f"HTTP/1.1 {status} {_PHRASES.get(status, '')}"]

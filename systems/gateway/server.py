@@ -22,6 +22,8 @@ from systems.gateway.options import GatewayOptions
 DRAIN_S = 5.0
 """How long calls may go on after the gateway was told to end."""
 BACKLOG = 4096
+GC_THRESHOLDS = (50_000, 20, 20)
+"""A call makes some hundred objects and no cycles: by default they would be looked through all the time."""
 
 
 class Server:
@@ -111,6 +113,7 @@ async def _serve(
     watchers.attach(gateway)
     async with Server(gateway, listening) as server:
         gc.freeze()  # what is there now stays: no need to look at it again and again
+        gc.set_threshold(*GC_THRESHOLDS)
         told(server.url)
         await over.wait()
 
