@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from systems.gates.books import LEAVING, Books
 from systems.gates.ledger import ACTIVE, MARKED, NEW
+from systems.gates.shared_prefix import LEADING
 from systems.protocols import Pause, Resume
 from vocabulary import Call, EngineView, Usage
 
@@ -44,7 +45,7 @@ class CapacityGate(Books):
         program = self._ledger.known(call, now)
         self._idle.pop(program.id, None)
         if self._shared is not None:
-            program.prompt = call.prompt
+            program.prompt = call.prompt[:LEADING]
         tokens = program.estimate(call.prompt_tokens) + self._rules.reserve
         if program.state == ACTIVE and program.engine not in self._live:
             self._quit(program, now, "engine gone")

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 def number(name: str, value: object, *, least: float = 0.0, above: bool = False) -> float:
     """A finite number of at least ``least`` (``above``: more than that)."""
-    wrong = isinstance(value, bool) or not isinstance(value, int | float)
-    if wrong or not math.isfinite(value) or value < least or (above and value == least):  # type: ignore[operator, arg-type]
-        bound = f"above {least:g}" if above else f"of at least {least:g}"
-        raise ValueError(f"{name} must be a number {bound}, got {value!r}")
-    return float(value)  # type: ignore[arg-type]
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        if value > least or (value == least and not above):
+            return float(value)
+    bound = f"above {least:g}" if above else f"of at least {least:g}"
+    raise ValueError(f"{name} must be a number {bound}, got {value!r}")
 
 
 def whole(name: str, value: object, *, least: int = 0) -> int:
