@@ -1,4 +1,7 @@
-"""The reference engine with a meter: what every block is used for, added up step by step."""
+"""The reference engine with a meter: what every block is used for, added up step by step.
+
+``python -m tests.unit.bench.kv_oracle`` prints how far the accounting is off (half a minute).
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,17 @@ from dataclasses import dataclass
 
 from bench.drivers.virtual import drive
 from bench.eventlog import Tables, from_memory
-from bench.kv_cost import PARTS
+from bench.kv_cost import PARTS, account, chains
 from bench.offline import offline
 from bench.records import EngineTotals, MemorySink
-from systems.catalog import build_router, build_scheduler, build_table, load_system
+from systems.catalog import (
+    build_gate,
+    build_retention,
+    build_router,
+    build_scheduler,
+    build_table,
+    load_system,
+)
 from systems.engines.reference import ReferenceEngine
 from systems.engines.reference_kv import content_of
 from tests.latency_models import LinearLatency
@@ -90,6 +100,7 @@ class Metered(ReferenceEngine):
         super().end_program(program, now)
 
     def _lapse(self, now):
+        """Book what was there since the last time."""
         for name, blocks in self._now_used.items():
             self.spent[name] += blocks * (now - self._at)
         self._at = now
@@ -108,7 +119,7 @@ class Metered(ReferenceEngine):
         here = [p for p in self.had if p not in self.ended and self.last[p] == self.id]
         alive = set().union(*(self.had[program] for program in here))
         used = {self.names[block] for block in users if block.content is not None}
-        cached = {self.names[block] for block in self.kv._idle} - used
+        cached = {self.names[block] for block in (*self.kv._idle, *self.kv._kept)} - used
         found["caching"] = float(len(cached & alive))
         found["unused"] = self.kv.total - sum(found.values())
         return found
@@ -156,8 +167,10 @@ def meter(
         ProgramSpec(i, "agent", mix(3, i), agent(i, rng.randint(3, 8), tool_s, **options))
         for i in range(programs)
     ]
-    config = EngineConfig(kv_blocks=kv_blocks, max_num_seqs=32, max_num_batched_tokens=512)
     spec = load_system(system)
+    config = EngineConfig(
+        kv_blocks=kv_blocks, max_num_seqs=32, max_num_batched_tokens=512, retains=spec.keeps
+    )
     table, sink, ended = build_table(spec), MemorySink(), set()
     made = [
         Metered(i, config, build_scheduler(spec, table), LinearLatency(), ended=ended) for i in range(engines)
@@ -169,11 +182,12 @@ def meter(
     if concurrency is None:
         times = [float(t) for t in _arrivals(rng, programs, rate)]
     end = drive(specs, times=times, concurrency=concurrency, engines=made, router=build_router(spec),
-                table=table, sink=sink, sample_s=1.0)  # fmt: skip
+                table=table, sink=sink, sample_s=1.0, gate=None if spec.gate == "open" else build_gate(spec),
+                retention=None if spec.retention == "lru" else build_retention(spec))  # fmt: skip
     sink.totals += [EngineTotals.of(i, stats) for i, stats in enumerate(end.engines)]
     tables = from_memory(sink)
     for engine in made:
-        engine._lapse(end.time)
+        engine._lapse(max(row.t_end for row in sink.programs))
     spent = [{name: BLOCK * v for name, v in engine.spent.items()} for engine in made]
     best = offline(specs).hit_tokens - int(tables.calls.cached_tokens.sum())
     return Metering(tables, spent, best, kv_blocks)
@@ -184,3 +198,63 @@ def _arrivals(rng, programs, rate):
     for _ in range(programs):
         yield now
         now += rng.expovariate(rate)
+
+
+def accounted(run):
+    """The accounting of a run's log, per engine."""
+    tables = run.tables
+    rows = chains(tables.calls)
+    return account(tables.programs, rows, tables.engine, tables.totals, run.kv_blocks, run.most_lost)
+
+
+def _exponential(rng):
+    return rng.expovariate(1 / 3)
+
+
+def _heavy(rng):
+    return rng.lognormvariate(0.0, 1.5)
+
+
+def _constant(rng):
+    return 3 + 0.1 * rng.random()
+
+
+def _short(rng):
+    return 0.02
+
+
+CASES = {
+    "room for all": {"kv_blocks": 4000},
+    "half": {},
+    "a quarter": {"kv_blocks": 500, "concurrency": 14},
+    "heavy tails": {"tool_s": _heavy},
+    "nothing shared": {"shared": False},
+    "open loop": {"concurrency": None, "rate": 0.8},
+    "constant": {"tool_s": _constant},
+    "branches": {"fork": True, "concurrency": 8},
+    "two engines": {"kv_blocks": 500, "engines": 2},
+    "thunderagent": {"concurrency": 14, "system": "thunderagent"},
+    "thunderagent, two": {"kv_blocks": 600, "concurrency": 14, "engines": 2, "system": "thunderagent"},
+    "continuum-ttl": {"system": "continuum-ttl"},
+    "survival": {"tool_s": _heavy, "system": "survival"},
+    "preempted": {"programs": 12, "kv_blocks": 250, "tool_s": _short, "concurrency": 8, "shared": False,
+                  "system": "mlfq", "reply": (40, 90)},
+}  # fmt: skip
+
+
+def main():
+    """A line per case and engine: log / meter, in percent of the capacity."""
+    common = {"programs": 40, "kv_blocks": 900, "tool_s": _exponential, "concurrency": 12}
+    for name, case in CASES.items():
+        run = meter(**(common | case))
+        for got, true in zip(accounted(run).to_dict("records"), run.spent, strict=True):
+            each = (
+                f"{part} {100 * got[part] / got['capacity']:5.2f}/{100 * true[part] / got['capacity']:5.2f}"
+                for part in PARTS
+            )
+            bounds = (f"{100 * got[f'caching_{end}'] / got['capacity']:.1f}" for end in ("low", "high"))
+            print(f"{name:18}", *each, f"caching in [{', '.join(bounds)}]", sep="  ")
+
+
+if __name__ == "__main__":
+    main()

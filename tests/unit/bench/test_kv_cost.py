@@ -9,6 +9,7 @@ import pytest
 from bench.eventlog import from_memory
 from bench.kv_cost import PARTS, Computed, account, caching, chains, held, numbers, survival
 from bench.records import EngineTotals, MemorySink, ProgramRow
+from tests.unit.bench.kv_oracle import accounted as accounted_run
 from tests.unit.bench.kv_oracle import meter
 from tests.unit.bench.rows import memory
 from vocabulary import Call, Finished
@@ -24,11 +25,7 @@ def heavy(rng):
 
 def shares(run):
     """Of each engine: what the log says, and the meter, as shares of the capacity."""
-    tables = run.tables
-    found = account(
-        tables.programs, chains(tables.calls), tables.engine, tables.totals, run.kv_blocks, run.most_lost
-    )
-    for row, spent in zip(found.to_dict("records"), run.spent, strict=True):
+    for row, spent in zip(accounted_run(run).to_dict("records"), run.spent, strict=True):
         assert math.fsum(row[part] for part in PARTS) == pytest.approx(row["capacity"], rel=1e-12)
         assert math.fsum(spent.values()) == pytest.approx(row["capacity"], rel=1e-9)
         overlap = row.pop("overlap")
@@ -84,6 +81,14 @@ def test_preempted_calls_are_recompute():
 def test_programs_that_change_engines_leave_their_kv_behind():
     for got, true in shares(meter(24, kv_blocks=500, tool_s=exponential, concurrency=12, engines=2)):
         agrees(got, true, caching=0.1)
+
+
+@pytest.mark.parametrize("system", ["thunderagent", "continuum-ttl"])
+def test_holds_and_retention_leave_the_split_as_near(system):
+    """Neither is told to the accounting: what was held or kept shows in the returns."""
+    run = meter(24, kv_blocks=700, tool_s=exponential, concurrency=12, system=system)
+    ((got, true),) = shares(run)
+    agrees(got, true, caching=0.04)
 
 
 def test_branches_share_what_they_started_from():
