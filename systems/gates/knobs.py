@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 def number(name: str, value: object, *, least: float = 0.0, above: bool = False) -> float:
     """A finite number of at least ``least`` (``above``: more than that)."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        if value > least or (value == least and not above):
-            return float(value)
+    given = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    if math.isfinite(given) and (given > least or (given == least and not above)):
+        return float(given)
     bound = f"above {least:g}" if above else f"of at least {least:g}"
     raise ValueError(f"{name} must be a number {bound}, got {value!r}")
 
