@@ -141,7 +141,8 @@ class Trial:
     def books(self) -> Books:
         """One look at all of them. Raises OSError where one does not answer."""
         flights = [victim.in_flight() for victim in self.victims]
-        rows = self._page("/programs?state=reasoning&limit=10000")["programs"]
+        page = self._page("/programs?state=reasoning&limit=10000")
+        rows = page["programs"]
         numbers = self.metrics()
         known = [flight.names for flight in flights]
         names = None if None in known else frozenset(name for one in known if one for name in one if name)
@@ -151,6 +152,7 @@ class Trial:
             sum(row["in_flight"] for row in rows),
             int(numbers['gateway_programs{state="reasoning"}']),
             int(sum(value for name, value in numbers.items() if name.startswith("gateway_calls_in_flight{"))),
+            page["gate"]["reasoning"],
         )  # fmt: skip
 
     def metrics(self) -> dict[str, float]:

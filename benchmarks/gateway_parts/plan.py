@@ -66,7 +66,8 @@ class Verdict:
 
 class Books(NamedTuple):
     """Who is in flight, as the engines, the gateway's table and its metrics say. ``names``: programs that
-    have one (None: these engines cannot tell); ``calls``: requests; ``reasoning``: programs."""
+    have one (None: these engines cannot tell); ``calls``: requests; ``reasoning``: programs, by the gate's own
+    books, too (None: it keeps none)."""
 
     names: frozenset[str] | None
     calls: int
@@ -75,12 +76,14 @@ class Books(NamedTuple):
     table_calls: int
     metric_reasoning: int
     metric_calls: int
+    gate_reasoning: int | None = None
 
     def agree(self) -> bool:
-        """Programs marked reasoning are those with requests in flight, by all three."""
+        """Programs marked reasoning are those with requests in flight, by all of them."""
         same = (
             self.table_reasoning == self.metric_reasoning
             and self.calls == self.table_calls == self.metric_calls
+            and self.gate_reasoning in (None, self.table_reasoning)
         )
         return same and (self.names is None or self.names == self.table_names)
 
@@ -88,4 +91,5 @@ class Books(NamedTuple):
         return (
             f"requests: {self.calls} at engines, {self.table_calls} in the table, {self.metric_calls} in the "
             f"metrics; reasoning: {self.table_reasoning} in the table, {self.metric_reasoning} in the metrics"
+            + ("" if self.gate_reasoning is None else f", {self.gate_reasoning} by the gate")
         )

@@ -154,9 +154,14 @@ def row_of(program: Program, now: float) -> dict[str, Any]:
 
 
 def told_of(door: Door) -> dict[str, Any]:
-    """The gate that runs, its knobs as it has them (text for what is endless), and whom it keeps waiting."""
+    """The gate that runs, its knobs as it has them (text for what is endless), whom it keeps waiting, and how
+    many programs have a call in flight by its own books (null: it keeps none)."""
     knobs = {name: "inf" if value == INF else value for name, value in resolved(door.gate)}
-    return {"name": door.gate.name, "knobs": knobs, "calls_held": len(door), "paused": len(door.paused)}
+    own: Callable[[], int] | None = getattr(door.gate, "reasoning", None)
+    return {
+        "name": door.gate.name, "knobs": knobs, "calls_held": len(door), "paused": len(door.paused),
+        "reasoning": None if own is None else own(),
+    }  # fmt: skip
 
 
 def known(engine: int) -> int | None:

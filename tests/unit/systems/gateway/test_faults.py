@@ -39,12 +39,13 @@ def books(**changes):
     return Books(**(same | changes))
 
 
-def test_books_agree_only_if_all_three_do():
+def test_books_agree_only_if_all_of_them_do():
     assert books().agree()
     assert books(names=None).agree()
+    assert books(gate_reasoning=2).agree()
     for change in (
         {"names": frozenset("ac")}, {"calls": 2}, {"table_names": frozenset("a")}, {"table_reasoning": 3},
-        {"table_calls": 4}, {"metric_reasoning": 1}, {"metric_calls": 2},
+        {"table_calls": 4}, {"metric_reasoning": 1}, {"metric_calls": 2}, {"gate_reasoning": 1},
     ):  # fmt: skip
         assert not books(**change).agree(), change
 

@@ -206,7 +206,7 @@ def test_the_running_gate_is_told_with_the_knobs_it_has():
     (_, health), (_, body), (_, one) = asked(gateway, "/health", "/programs", "/programs/p")
     assert health["gate"] == "program-cap"
     assert body["gate"] == {
-        "name": "program-cap", "knobs": {"programs": 3}, "calls_held": 0, "paused": 1,
+        "name": "program-cap", "knobs": {"programs": 3}, "calls_held": 0, "paused": 1, "reasoning": None,
     }  # fmt: skip
     gateway.door.gate.programs = 7  # the object that decides, not what it was asked to be
     assert asked(gateway, "/programs")[0][1]["gate"]["knobs"] == {"programs": 7}
