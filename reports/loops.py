@@ -16,7 +16,7 @@ from reports.seeds import over_seeds
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-KEYS = ("panel", "model", "system", "place", "open")
+KEYS = ("workload", "model", "system", "place", "open")
 MOST_ACROSS = 3
 SHORT = 0.5
 """A point whose window was cut to less than this share is left out."""
@@ -32,8 +32,8 @@ def loop_table(data: Data, quantity: str) -> pd.DataFrame:
     known: dict[tuple[Any, ...], float] = {}
     if stated is not None and len(stated):
         rows = stated[stated.quantity == quantity]
-        known = {(r.panel, r.system, r.place): float(r.value) for r in rows.itertuples()}
-    places = zip(table.panel, table.system, table.place, strict=True)
+        known = {(r.workload, r.system, r.place): float(r.value) for r in rows.itertuples()}
+    places = zip(table.workload, table.system, table.place, strict=True)
     return table.assign(paper=[known.get(place, math.nan) for place in places])
 
 
@@ -41,7 +41,7 @@ def paint(table: pd.DataFrame, label: str, factor: float = 1.0) -> Figure:
     """The panels, three in a row; values times ``factor``."""
     from matplotlib.lines import Line2D
 
-    names = distinct(table, "panel")
+    names = distinct(table, "workload")
     across = min(MOST_ACROSS, len(names))
     systems = theme.marks(table.system)
     fig, axes = theme.panels(math.ceil(len(names) / across), across, share_y=False)
@@ -49,7 +49,7 @@ def paint(table: pd.DataFrame, label: str, factor: float = 1.0) -> Figure:
         if k >= len(names):
             ax.set_axis_off()
             continue
-        rows = table[table.panel == names[k]]
+        rows = table[table.workload == names[k]]
         _panel(ax, rows, systems, factor)
         theme.name_panel(ax, names[k], str(rows.model.iloc[0]))
         ax.set_xlabel("programs/s" if bool(rows.open.iloc[0]) else "programs at a time")

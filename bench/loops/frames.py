@@ -16,7 +16,7 @@ from bench.stats import t_interval
 TABLE = ("steps_per_min", "hit", "latency", "latency_p99", "hold_p99", "hold_max", "little", "in_loop",
          "pressure", "work_per_min", "makespan", "recompute")  # fmt: skip
 TWO_ENGINES = ("imbalance", "imbalance_minutes")
-SANDBOXES = ("env_wait", "peak_disk_gb")
+SANDBOXES = ("env_wait", "env_prepare", "peak_disk_gb")
 
 
 def frames(study: Study) -> dict[str, pd.DataFrame]:
@@ -37,7 +37,7 @@ def points(study: Study) -> pd.DataFrame:
         panel = panels[row.panel]
         if not row.varied:
             rows.append(
-                {"panel": panel.label, "model": panel.model, "system": row.system, "place": row.place,
+                {"workload": panel.label, "model": panel.model, "system": row.system, "place": row.place,
                  "open": panel.open, "seed": row.seed, "covered": row.covered,
                  "badge": row.result.summary["badge"], "cell": row.result.summary["cell"],
                  **{q: row.numbers.get(q, math.nan) for q in QUANTITIES}}
@@ -49,7 +49,7 @@ def paper(study: Study) -> pd.DataFrame:
     """The paper's value of a quantity at each place, where it prints one."""
     return pd.DataFrame(
         [
-            {"panel": panel.label, "model": panel.model, "system": system, "place": place,
+            {"workload": panel.label, "model": panel.model, "system": system, "place": place,
              "quantity": quantity, "value": value}
             for panel in study.panels for quantity, rows in panel.paper.items()
             for system, values in rows.items() for place, value in zip(panel.places, values, strict=True)
@@ -62,10 +62,11 @@ def table(study: Study) -> pd.DataFrame:
     shown = [*TABLE]
     shown += TWO_ENGINES if any(p.replicas > 1 for p in study.panels) else ()
     shown += SANDBOXES if any("env_wait" in row.numbers for row in study.rows) else ()
+    shown += ("regret",) if any("regret" in row.numbers for row in study.rows) else ()
     frame = points(study)
     if frame.empty:
         return frame
-    keys = ["panel", "place", "system"]
+    keys = ["workload", "place", "system"]
     rows = []
     for values, part in frame.groupby(keys, sort=False):
         means: dict[str, Any] = {q: t_interval(part[q].tolist()) for q in shown}

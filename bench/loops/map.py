@@ -47,9 +47,10 @@ def _winner(study: Study, panel: Panel) -> dict[str, Any] | None:
     ahead = lead(study, panel, best, second)
     pressure = study.values(panel.name, reference, panel.places[-1], "pressure")
     return {
-        **panel.at, **layout(study, panel), "winner": best, "gain": gain.value, "gain_low": gain.low,
-        "gain_high": gain.high, "second": second, "lead": ahead.value, "lead_low": ahead.low,
-        "lead_high": ahead.high, "clear": bool(ahead.low > 1), "metric": metric(panel)[0],
+        "workload": panel.label, **panel.at, **layout(study, panel), "winner": best, "gain": gain.value,
+        "gain_low": gain.low, "gain_high": gain.high, "second": second, "lead": ahead.value,
+        "lead_low": ahead.low, "lead_high": ahead.high, "clear": bool(ahead.low > 1),
+        "metric": metric(panel)[0],
         "pressure_there": t_interval(list(pressure.values())).value,
         "seeds": len(pressure), "badge": _badge(study, panel),
     }  # fmt: skip
@@ -75,5 +76,12 @@ def marks(study: Study) -> list[dict[str, Any]]:
     for mark in study.loop.marks:
         base = {a.name: a.values[0].name for a in study.loop.axes}
         place = Panel(mark.label, mark.label, at={**base, **mark.at})
-        found.append({"label": mark.label, "note": mark.note, **layout(study, place)})
+        found.append(
+            {
+                "workload": study.loop.panels[0].label,
+                "label": mark.label,
+                "note": mark.note,
+                **layout(study, place),
+            }
+        )
     return found

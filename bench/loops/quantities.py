@@ -19,16 +19,29 @@ QUANTITIES = {
     "output_per_s": "reply tokens/s",
     "calls_per_s": "calls/s",
     "imbalance": "largest difference of KV in use between engines, share",
-    "imbalance_minutes": "share of minutes with KV in use over .2 apart",
+    "imbalance_minutes": "share of time with KV in use over .2 apart",
     "first_small": "time to the first response, smaller half of programs, s",
     "first_large": "time to the first response, larger half of programs, s",
     "makespan": "fixed work: all programs' end, s",
     "work_per_min": "fixed work: steps of all programs over the makespan, per minute",
     "env_wait": "wait for environments, s per program",
+    "env_prepare": "from asking for an environment to having it, s",
     "peak_disk_gb": "most disk of environments, GB",
+    "regret": "mean regret of a decision to keep or evict, block-seconds",
     "program_s": "mean time of a program, s",
     "program_p99": "p99 time of a program, s",
 }
 """Name -> what it is. A step is a call and what follows it (a tool, usually), counted where the call ends."""
-WHOLE_RUN = frozenset({"makespan", "work_per_min", "env_wait", "peak_disk_gb", "program_s", "program_p99"})
+WHOLE_RUN = frozenset(
+    {
+        "makespan",
+        "work_per_min",
+        "env_wait",
+        "env_prepare",
+        "peak_disk_gb",
+        "regret",
+        "program_s",
+        "program_p99",
+    }
+)
 """Those that are about the whole run, warm-up and drain included; the others are about the window."""

@@ -19,7 +19,7 @@ from bench.curves.points import RunCells
 from bench.errors import MissingError
 from bench.loops import fitting
 from bench.loops.spec import Assumption, Loop, Panel, Place, Scale, System
-from bench.loops.window import Numbers, environment, numbers, read, window_of
+from bench.loops.window import Numbers, beside, numbers, read, window_of
 from bench.plan import plan
 from bench.run import RunResult
 from systems.latency.catalog import latency_for
@@ -143,7 +143,7 @@ class Study:
         warm_up = panel.warm_up or self.scale.warm_up
         window = window_of(log.programs, warm_up, panel.window or self.scale.window)
         capacity = float(result.summary["card"]["engine"]["kv_blocks"]) * BLOCK * panel.replicas
-        found = numbers(log, window, capacity, panel.replicas) | environment(result.summary)
+        found = numbers(log, window, capacity, panel.replicas) | beside(result.summary)
         return Row(
             panel.name, wanted.system, wanted.place, wanted.seed, found, result, wanted.varied,
             window.seconds, window.covered,

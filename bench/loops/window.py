@@ -17,8 +17,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench.balance import imbalance
 from bench.errors import MissingError
 from bench.stats import too_small
+from bench.steps import per_minute, steps
 from vocabulary import BLOCK
 
 CALLS = ["program", "thread", "index", "prompt_tokens", "output_tokens", "cached_tokens", "prefill_tokens",
@@ -26,7 +28,6 @@ CALLS = ["program", "thread", "index", "prompt_tokens", "output_tokens", "cached
 PROGRAMS = ["program", "t_arrive", "t_end", "outcome", "calls"]
 ENGINE = ["time", "engine", "kv_used"]
 LONG_HOLD = 600.0
-APART = 0.2
 
 Numbers = dict[str, float]
 
@@ -79,21 +80,11 @@ def window_of(programs: pd.DataFrame, warm_up: float, length: float) -> Window:
     return Window(warm_up, min(warm_up + length, last), length)
 
 
-def cycles(log: Log) -> pd.DataFrame:
-    """Calls with ``until`` (s): when the thread calls again; the last call of a program's own thread lasts to
-    the program's end, that of a sub-agent to its own."""
-    calls = log.calls.sort_values(["program", "thread", "index"], kind="stable", ignore_index=True)
-    same = (calls.program == calls.program.shift(-1)) & (calls.thread == calls.thread.shift(-1))
-    ends = calls.program.map(log.programs.set_index("program").t_end)
-    last = ends.where(calls.thread == "", calls.t_end)
-    return calls.assign(until=calls.t_arrive.shift(-1).where(same, np.fmax(last, calls.t_end)))
-
-
 def numbers(log: Log, window: Window, capacity: float, replicas: int = 1) -> Numbers:
     """Every quantity of ``QUANTITIES`` that a log gives; ``capacity``: KV tokens of all engines together."""
-    calls = cycles(log)
+    calls = log.calls.assign(until=steps(log.programs, log.calls).end)
     here = calls[~calls.aborted & calls.t_end.between(window.start, window.end)]
-    found = _whole(log) | _balance(log.engine, window, capacity / replicas / BLOCK)
+    found = _whole(log) | _balance(log.engine, window, round(capacity / replicas / BLOCK))
     if window.seconds <= 0 or here.empty:
         return found
     return found | _steps(here, window) | _loop(calls, here, window, capacity) | _holds(calls, window)
@@ -104,7 +95,7 @@ def _steps(here: pd.DataFrame, window: Window) -> Numbers:
     prompt, output = float(here.prompt_tokens.sum()), float(here.output_tokens.sum())
     computed = float(here.prefill_tokens.sum() + here.reprefill_tokens.sum())
     return {
-        "steps_per_min": 60 * len(here) / window.seconds,
+        "steps_per_min": per_minute(here, (window.start, window.end)).value,
         "calls_per_s": len(here) / window.seconds,
         "hit": float(here.cached_tokens.sum()) / prompt,
         "latency": float(latency.mean()),
@@ -162,17 +153,13 @@ def _whole(log: Log) -> Numbers:
     }
 
 
-def _balance(engine: pd.DataFrame, window: Window, blocks: float) -> Numbers:
-    """How far apart the engines' KV in use is, by their samples, minute by minute."""
-    if engine.engine.nunique() < 2:
-        return {}
+def _balance(engine: pd.DataFrame, window: Window, blocks: int) -> Numbers:
+    """How far apart the engines' KV in use is, by their samples in the window."""
     inside = engine[engine.time.between(window.start, window.end)]
-    shares = inside.pivot_table(index="time", columns="engine", values="kv_used") / blocks
-    if shares.empty:
+    if inside.engine.nunique() < 2:
         return {}
-    apart = shares.max(axis=1) - shares.min(axis=1)
-    minutes = apart.groupby((apart.index // 60).astype(int)).mean()
-    return {"imbalance": float(minutes.max()), "imbalance_minutes": float((minutes > APART).mean())}
+    found = imbalance(inside, blocks)
+    return {"imbalance": found["max"], "imbalance_minutes": found["share_over_20"]}
 
 
 def quantile(values: Any, q: float) -> float:
@@ -180,9 +167,16 @@ def quantile(values: Any, q: float) -> float:
     return math.nan if too_small(len(values), q) else float(np.quantile(values, q))
 
 
-def environment(summary: Mapping[str, Any]) -> Numbers:
-    """What environments cost, where the run had them: of its summary."""
-    metrics = summary.get("metrics", {})
-    pairs = (("env_wait", "environment.init_wait_s"), ("peak_disk_gb", "environment.peak_disk_gb"))
-    known = {name: metrics.get(flat, {}).get("value") for name, flat in pairs}
-    return {name: float(value) for name, value in known.items() if value is not None}
+def beside(summary: Mapping[str, Any]) -> Numbers:
+    """What sandboxes cost and what retention regrets, where the run had them: of its summary.
+
+    Regret needs the decisions in the log (``engine.record_decisions``).
+    """
+    found: Numbers = {}
+    if sandboxes := summary.get("environment"):
+        programs = sum(summary["outcomes"].values())
+        found["env_wait"] = float(sandboxes["init_wait_s"]) / max(1, programs)
+        found["env_prepare"] = float(sandboxes["prepare_s"]) / max(1.0, float(sandboxes["prepared"]))
+        found["peak_disk_gb"] = float(sandboxes["peak_disk_gb"])
+    regret = summary["metrics"].get("keep.regret", {}).get("value")
+    return found | ({} if regret is None else {"regret": float(regret)})

@@ -6,6 +6,7 @@ import math
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from reports import theme
@@ -24,7 +25,8 @@ LETTERS = "ABCDEFGH"
 
 def tabulate(data: Data) -> pd.DataFrame:
     """One row per place of a map: who wins, over the reference and over the second."""
-    return data["settle"].reset_index(drop=True)
+    rows = data["settle"]
+    return rows[np.isfinite(rows.gain.astype(float))].reset_index(drop=True)
 
 
 def paint(data: Data, table: pd.DataFrame) -> Canvas:
@@ -43,6 +45,8 @@ def paint(data: Data, table: pd.DataFrame) -> Canvas:
             continue
         _map(ax, table[table["map"] == maps[k]], xs, ys, systems)
         ax.set_title(textwrap.fill(maps[k], 20 * len(xs)))
+        ax.set_xlabel("working set over KV (ratio)")
+        ax.set_ylabel("tool times of equal means (s)")
         _papers(ax, data.get("settle_marks"), maps[k], xs, ys)
     theme.legend(
         fig, systems, [(Patch(facecolor="white", edgecolor=theme.GREY, hatch="///"), "no clear lead")]
