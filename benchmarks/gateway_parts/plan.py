@@ -66,8 +66,8 @@ class Verdict:
 
 class Books(NamedTuple):
     """Who is in flight, as the engines, the gateway's table and its metrics say. ``names``: programs that
-    have one (None: these engines cannot tell); ``calls``: requests; ``reasoning``: programs, by the gate's own
-    books, too (None: it keeps none)."""
+    have one (None: these engines cannot tell); ``calls``: requests; ``reasoning``: programs, by the gate too
+    (None: it keeps no books)."""
 
     names: frozenset[str] | None
     calls: int
