@@ -18,6 +18,8 @@ Count = Callable[[Call, int | None, float], None]
 _LOG = logging.getLogger("gateway")
 AGAIN_S = 1.0
 """A gate that raised when it was asked by itself is asked again after so long."""
+SOONEST_S = 1e-3
+"""A gate that is never done does not keep the loop from everybody else."""
 
 
 NO_CONTROL = "no control socket"
@@ -64,6 +66,7 @@ class Door:
         self._held: dict[int, deque[asyncio.Future[int | None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._due = INF
+        self._closed = False
 
     def __len__(self) -> int:
         return sum(len(waiting) for waiting in self._held.values())
@@ -135,7 +138,11 @@ class Door:
             self._ring()
 
     def close(self) -> None:
-        """No more ticks."""
+        """No more ticks by itself; programs may still end."""
+        self._closed = True
+        self._disarm()
+
+    def _disarm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -201,16 +208,16 @@ class Door:
     def _arm(self, due: float | None = None) -> None:
         """The next tick that the gate wants by itself, or one at ``due``."""
         due = self.gate.next_tick() if due is None else due
-        if due == self._due:
+        if due == self._due or self._closed:
             return
-        self.close()
+        self._disarm()
         self._due = due
         if due < INF:
-            delay = max(0.0, due - self._now())
+            delay = max(SOONEST_S, due - self._now())
             self._timer = asyncio.get_running_loop().call_later(delay, self._ring)
 
     def _ring(self) -> None:
-        self.close()
+        self._disarm()
         self._due = INF
         try:
             self._tick()

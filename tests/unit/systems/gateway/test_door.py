@@ -93,6 +93,20 @@ async def test_a_gate_is_asked_when_it_wanted_to_be():
 
 
 @on_loop
+async def test_a_closed_door_has_no_timer_though_programs_still_end():
+    gate = Gate()
+    door, _ = made(gate)
+    gate.due = asyncio.get_running_loop().time() + 0.02
+    door.finish(call(0), Usage(1.0, 1.0, 0.0))
+    door.close()
+    gate.due = asyncio.get_running_loop().time() + 0.02
+    door.end(0)
+    heard, gate.tick = len(gate.heard), None  # it would raise
+    await asyncio.sleep(0.04)
+    assert (len(gate.heard), door._timer) == (heard, None)
+
+
+@on_loop
 async def test_a_held_call_that_is_cancelled_or_late_is_aborted_at_the_gate():
     gate = Gate()
     door, _ = made(gate)
