@@ -10,10 +10,12 @@ from typing import Any
 import pandas as pd
 
 from bench.curves.runner import Cells, Options, Progress
+from bench.files import write_atomic
 from bench.loops.frames import fits, frames, lacking, table
 from bench.loops.judge import moves, paired, panels_of, places_of
 from bench.loops.spec import Loop, parse
 from bench.loops.study import Study
+from bench.loops.text import markdown
 from bench.run import RunResult
 from reports.page import Section, table_of
 
@@ -84,7 +86,7 @@ def predictions(study: Study) -> pd.DataFrame:
 
 
 def write(outcome: Outcome, folder: Path, command: str) -> list[Path]:
-    """The page, its figures and tables in ``folder``; the page first."""
+    """The page, its figures and tables in ``folder``, the page first; its text is in ``claims.md``, too."""
     from bench.gather import find
     from bench.report import cards, provenance
     from bench.report import write as write_report
@@ -95,10 +97,14 @@ def write(outcome: Outcome, folder: Path, command: str) -> list[Path]:
         sections.append(Section("Not testable here", "\n".join(f"* {line}" for line in lines)))
     if outcome.loop.findings:
         sections.append(Section("Findings", outcome.loop.findings))
-    return write_report(
+    files = write_report(
         folder, f"{outcome.loop.name}: {outcome.loop.title}", outcome.data, summary=summary_text(outcome),
         sections=[*sections, cards(found)], provenance=provenance(found, command),
     )  # fmt: skip
+    title = f"{outcome.loop.name}, scale {outcome.options.scale}"
+    text = markdown(title, command, outcome.claims, outcome.tables)
+    write_atomic(folder / "claims.md", text)
+    return files
 
 
 def summary_text(outcome: Outcome) -> str:

@@ -56,6 +56,8 @@ def test_the_page_and_its_figures(outcome, tmp_path):
     assert "Fitted and tuned" in page
     assert "room for all: the gate does nothing" in page
     shown = facts(found, files) | {"computed_s": 1.0, "repeat": "bench reproduce x:smoke"}
+    text = (tmp_path / "claims.md").read_text()
+    assert "| room for all: the gate does nothing | 1 within 2% |" in text
     assert render(shown) is not None
     assert shown["badge"][0].startswith("SIMULATED")
 
