@@ -10,4 +10,3 @@ def test_every_arm_is_measured(name, knobs, monkeypatch):
     monkeypatch.setattr(gates, "PROGRAMS", 40)
     row = gates.measured(name, {k: v if k != "gate.programs" else 20 for k, v in knobs.items()})
     assert set(row) == set(gates.COLUMNS)
-    assert all(seconds >= 0 for seconds in row.values())
