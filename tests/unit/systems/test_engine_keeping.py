@@ -169,13 +169,22 @@ def test_a_call_that_would_have_to_wait_anyway_takes_nothing(make: Any) -> None:
 
 
 def test_a_running_call_grows_into_what_is_kept_and_nobody_is_preempted(make: Any) -> None:
+    """10 blocks are kept; 8 of prompt, then one more at 2, 18 and 34 s: it is at 34 s that one is lacking."""
+    asked: list[float] = []
+
+    def victims(kept: Sequence[Kept], now: float) -> Sequence[Kept]:
+        asked.append(now)
+        return kept
+
     world = World(make)
+    world.engine.victims = victims
     world.ask(1, 10 * BLOCK)
     world.keep(1)
-    (row,) = [world.ask(2, 8 * BLOCK, output=5 * BLOCK)]
+    row = world.ask(2, 8 * BLOCK, output=5 * BLOCK)
     assert row.preemptions == 0
     assert row.t_end - row.t_arrive == 5 * BLOCK
     assert world.counts() == {"pinned": 1, "given_up": 1}
+    assert asked == [34.0]
 
 
 def test_what_is_dropped_goes_before_what_was_left_earlier(make: Any) -> None:
