@@ -31,18 +31,18 @@ def holds(calls: pd.DataFrame, order: Sequence[int]) -> Estimates:
 
     ``order``: program numbers in order of arrival.
     """
-    if calls.empty:
-        return {}
+    names = ("mean", *QUANTILES, "max", "calls_share", "wait_share", *(f"over_{s:.0f}_s" for s in LONG_S))
+    if not calls.hold_s.any():  # most runs: no gate
+        return dict.fromkeys(names, Estimate(0.0))
     groups = by_program(calls, calls.hold_s, order)
     sums, counts = (np.array([f(g) for g in groups], dtype=float) for f in (np.sum, np.size))
     longest = np.array([g.max() for g in groups])
-    waited = float(calls.wait_s.sum())
     return {
         "mean": batch_ratio(sums, counts),
         **{name: batch_quantile(groups, q) for name, q in QUANTILES.items()},
         "max": Estimate(float(longest.max())),
         "calls_share": batch_ratio(np.array([float((g > 0).sum()) for g in groups]), counts),
-        "wait_share": Estimate(float(calls.hold_s.sum()) / waited if waited else 0.0),
+        "wait_share": Estimate(float(calls.hold_s.sum() / calls.wait_s.sum())),
         **{f"over_{s:.0f}_s": batch_mean((longest > s).astype(float)) for s in LONG_S},
     }
 
@@ -147,6 +147,28 @@ def disk(decisions: pd.DataFrame) -> pd.DataFrame:
     rows = decisions[decisions.rule.isin(_DISK)].sort_values("time", kind="stable")
     start = pd.DataFrame({"time": [0.0], "gb": [0.0]})
     return pd.concat([start, pd.DataFrame({"time": rows.time, "gb": rows["value"]})], ignore_index=True)
+
+
+def regrets(decisions: pd.DataFrame) -> pd.DataFrame:
+    """Per tool: absences that are over (``n``), the choices of all (``kept``, ``evicted``), and the mean
+    ``regret`` (block-seconds; NaN where the policy does not say)."""
+    rows = _of(decisions, "keep")
+    rows = rows[rows.what.isin(KEEP)]
+    tools = rows.rule.astype(str).str.split(":", n=2).str[2].replace("", "unknown")
+    over = rows.what.isin(("back", "gone"))
+    marked = pd.DataFrame(
+        {
+            "tool": tools,
+            "n": over,
+            "kept": rows.what == "keep",
+            "evicted": rows.what == "evict",
+            "regret": rows["value"].where(over),
+        }
+    )
+    found = marked.groupby("tool").agg(
+        n=("n", "sum"), kept=("kept", "sum"), evicted=("evicted", "sum"), regret=("regret", "mean")
+    )
+    return found.reset_index()
 
 
 def _of(decisions: pd.DataFrame, family: str) -> pd.DataFrame:

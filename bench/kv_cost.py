@@ -16,10 +16,9 @@ step by step and compares. In token-seconds (16 tokens a block), over the busy w
   (after a program's last call, to its end), on the engine of the call before; without what the thread's
   first call found, which others had computed. What the next call found was there all the time
   (``caching_low``), and more than the whole context never was (``caching_high``, at most all free blocks with
-  content, by the engine's samples): exact bounds where threads share nothing and
-  nobody is preempted. Between the two an estimate:
-  when the rest went nobody saw, so the share that is still there is estimated from all returns of the engine
-  (``survival``). ``acting`` is the part of it before the next call arrives.
+  content, by the engine's samples): exact bounds where threads share nothing and nobody is preempted. Between
+  the two an estimate: when the rest went nobody saw, so the share that is still there is estimated from all
+  returns of the engine (``survival``). ``acting`` is the part of it before the next call arrives.
 * **Unused** is the rest: free blocks without content, or with that of programs that are over, of branches
   that have ended, of preempted calls until they are admitted again, and in engines that a program has left.
 """

@@ -15,7 +15,7 @@ import pandas as pd
 from bench.balance import gaps
 from bench.eventlog import read_tables
 from bench.gather import Cell, Labels, place
-from bench.holds import sessions
+from bench.holds import disk, regrets, sessions
 from bench.kv_cost import PARTS
 from bench.metrics import busy_window
 
@@ -63,6 +63,8 @@ class PolicyLogs:
         self._steps: list[pd.DataFrame] = []
         self._gaps: list[pd.DataFrame] = []
         self._engines: list[pd.DataFrame] = []
+        self._disk: list[pd.DataFrame] = []
+        self._regrets: list[pd.DataFrame] = []
         self._seen: set[tuple[Any, ...]] = set()
 
     def add(self, cell: Cell) -> None:
@@ -73,6 +75,7 @@ class PolicyLogs:
         samples = tables.engine.assign(time=tables.engine.time.clip(*window))
         self._sessions.append(sessions(tables.programs, tables.calls).assign(**where))
         self._steps.append(_steps(tables.calls, window).assign(**where))
+        self._regrets.append(regrets(tables.decisions).assign(**where))
         key = tuple(where[name] for name in _KEYS if name not in ("seed", "rate"))
         if key in self._seen:
             return  # pictures over time show the first seed
@@ -80,9 +83,12 @@ class PolicyLogs:
         if samples.engine.nunique() > 1:
             self._gaps.append(gaps(samples, blocks).assign(**where))
         self._engines.append(_over_time(samples, tables.calls, blocks).assign(**where))
+        if tables.decisions.rule.astype(str).str.startswith("env:").any():
+            self._disk.append(_disk(tables.decisions, window[1]).assign(**where))
 
     def frames(self) -> dict[str, pd.DataFrame]:
-        """``holds``, ``worst_turns``, ``steps_over_time``, ``imbalance``, ``engines_over_time``."""
+        """``holds``, ``worst_turns``, ``steps_over_time``, ``imbalance``, ``engines_over_time``, ``disk``,
+        ``regrets``."""
         whole = _joined(self._sessions)
         return {
             "holds": by_size(whole),
@@ -90,6 +96,8 @@ class PolicyLogs:
             "steps_over_time": _joined(self._steps),
             "imbalance": _joined(self._gaps),
             "engines_over_time": _joined(self._engines),
+            "disk": _joined(self._disk),
+            "regrets": _joined(self._regrets),
         }
 
 
@@ -105,6 +113,15 @@ def _steps(calls: pd.DataFrame, window: tuple[float, float]) -> pd.DataFrame:
     )
     span = (edges[1] - edges[0]) / 60
     return pd.DataFrame({"minute": (edges[:-1] - start) / 60 + span / 2, "per_min": counts / span})
+
+
+def _disk(decisions: pd.DataFrame, end: float) -> pd.DataFrame:
+    """``minute`` and ``gb`` from then on, until ``end`` (s)."""
+    found = disk(decisions)
+    found = found[found.time <= end]
+    last = pd.DataFrame({"time": [end], "gb": found.gb.iloc[-1:].to_list()})
+    whole = pd.concat([found, last], ignore_index=True)
+    return pd.DataFrame({"minute": whole.time / 60, "gb": whole.gb})
 
 
 def _over_time(samples: pd.DataFrame, calls: pd.DataFrame, blocks: int) -> pd.DataFrame:

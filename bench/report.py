@@ -39,6 +39,8 @@ NO_POLICY = "no gate, retention policy or sandbox acted in any of these results"
 NO_SUCH = {
     "holds": "no gate held a call",
     "imbalance": "one engine only",
+    "disk": "no sandboxes",
+    "regrets": "no retention policy tells what it chose",
     **dict.fromkeys(("kv_costs", "worst_turns", "steps_over_time", "engines_over_time"), "no calls"),
 }
 EXPERIMENT = "only an experiment has them (bench reproduce)"

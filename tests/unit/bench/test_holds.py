@@ -47,6 +47,11 @@ def test_holds_are_of_all_calls_and_a_part_of_their_wait():
     assert "n too small" in got["p95"].note
 
 
+def test_names_are_the_same_with_and_without_holds():
+    held, free = calls_of((0, 5, 1, 1)), calls_of((0, 0, 1, 1))
+    assert set(holds.holds(held.calls, [0])) == set(holds.holds(free.calls, [0]))
+
+
 def test_without_a_gate_nothing_is_held():
     tables = from_memory(memory())
     got = measure(tables, Context(kv_blocks=1000))
@@ -95,6 +100,20 @@ def test_regret_is_of_absences_that_are_over_and_prices_are_no_choices():
     assert got["kept_share"] == 1 / 3
     assert (got["regret"], got["right_share"]) == (3.0, 0.5)
     assert holds.keep(rows[:0]) == {}
+
+
+def test_regret_is_told_tool_by_tool():
+    rows = decided(
+        (0.0, 1, "keep:keep:shell", 9.0), (0.0, 1, "keep:price:keep", 2.0), (3.0, 1, "keep:back:shell", 4.0),
+        (4.0, 2, "keep:evict:mcp:search", 4.0), (8.0, 2, "keep:gone:mcp:search", 6.0),
+        (8.0, 3, "keep:evict:", 8.0), (9.0, 3, "keep:back:", math.nan),
+    )  # fmt: skip
+    got = holds.regrets(rows).set_index("tool")
+    assert got.regret.to_dict() == pytest.approx(
+        {"mcp:search": 6.0, "shell": 4.0, "unknown": math.nan}, nan_ok=True
+    )
+    assert got.loc["shell", ["n", "kept", "evicted"]].tolist() == [1, 1, 0]
+    assert holds.regrets(rows[:0]).empty
 
 
 def test_disk_is_averaged_over_time():

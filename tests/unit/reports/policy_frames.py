@@ -77,8 +77,26 @@ def engines_over_time():
     )  # fmt: skip
 
 
+def disk():
+    return pd.DataFrame(
+        [place | {"minute": k / 6, "gb": 45.0 + 8 * k} for place in places((1,)) for k in range(20)]
+    )
+
+
+def regrets():
+    tools = {"bash": 200.0, "browser": 900.0}
+    return pd.DataFrame(
+        [
+            place | {"tool": tool, "n": 40, "kept": 30, "evicted": 10, "regret": regret}
+            for place in places()
+            for tool, regret in tools.items()
+        ]
+    )
+
+
 def everything():
     return {
+        "disk": disk(), "regrets": regrets(),
         "kv_costs": kv_costs(), "holds": holds(), "worst_turns": worst_turns(), "imbalance": imbalance(),
         "steps_over_time": steps_over_time(), "engines_over_time": engines_over_time(),
     }  # fmt: skip

@@ -27,7 +27,7 @@ SMALL |= {
     "claims": frames.claims(ONE, {"llama-3.1-8b": 1.0}),
 }
 UNITS = ("programs/s", "s/token", "(s)", "%", "ratio", "/ exec", "steps", "calls of", "number of calls",
-         "token-seconds")  # fmt: skip
+         "token-seconds", "(GB)", "blocks x seconds")  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=sorted(FIGURES))
