@@ -170,12 +170,20 @@ class Gateway:
         return program.name if program is not None and program.number == number else ""
 
     def _keeping(self) -> Keeping | None:
-        """None where nothing is kept: that costs nothing."""
-        if self.system.retention == DEFAULTS["retention"]:
+        """None where nothing is kept: that costs nothing. Raises CatalogError for what cannot act here."""
+        name = self.system.retention
+        if name == DEFAULTS["retention"]:
             return None
+        policy = build_retention(self.system)
+        if getattr(policy, "clairvoyant", False):
+            raise CatalogError(f"retention {name} needs to know how long tools will take: nobody does here")
+        if not any(worker.target.control for worker in self.workers):
+            raise CatalogError(
+                f"retention {name} acts over the engines' control sockets (--control), and none is named; "
+                f"without it: --retention {DEFAULTS['retention']}"
+            )
 
         def waiting(view: EngineView) -> int:
             return waiting_tokens(self.books.open, view, len(self.workers))
 
-        policy = build_retention(self.system)
         return Keeping(policy, self.workers, self._outbox, self.now, waiting, self._kept)

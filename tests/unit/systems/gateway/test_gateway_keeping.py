@@ -6,9 +6,11 @@ import math
 
 import pytest
 
+from systems.catalog import CatalogError
 from systems.gateway import gateway as module
 from systems.gateway.events import EventLog
 from systems.gateway.events_reader import read_events
+from systems.gateway.gateway import Gateway
 from systems.gateway.metrics import Metrics
 from systems.gateway.options import GatewayOptions, Target
 from systems.gateway.tools import Tools
@@ -225,10 +227,24 @@ async def test_a_call_knows_how_much_is_kept_for_it(policy, control):
 
 
 @on_loop
-async def test_an_engine_without_a_control_socket_keeps_nothing_and_the_policy_is_not_asked(policy):
-    async with world(Engine(), retention="pin") as w:
-        await w.ask(program_id="p")
-        assert policy.heard == []
+async def test_an_engine_without_a_control_socket_keeps_nothing_and_the_policy_is_not_asked(policy, control):
+    def targets(engines):
+        return (Target(engines[0].url), Target(engines[1].url, control=control.path))
+
+    async with world(Engine(), Engine(), targets=targets, retention="pin", router="round-robin") as w:
+        for _ in range(2):
+            await w.ask(program_id="p")
+        assert [one[-1] for one in policy.heard if one[0] == "idle"] == [1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"retention": "pin"}, "control sockets"), ({"retention": "none"}, "unknown retention 'none'"),
+     ({"retention": "survival", "knobs": {"retention.by": "oracle"}}, "how long tools will take")],
+)  # fmt: skip
+def test_retention_that_cannot_act_here_is_refused_at_once(options, message):
+    with pytest.raises(CatalogError, match=message):
+        Gateway(GatewayOptions((Target("http://127.0.0.1:1"),), **options))
 
 
 @on_loop
