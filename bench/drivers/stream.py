@@ -102,33 +102,42 @@ class Reading:
 
     def slices(self) -> Iterator[None]:
         """Take it apart; each step is short. Raises CallFailed."""
-        for number, (stamp, data) in enumerate(sse_events(self._pieces), 1):
-            if data == b"[DONE]":
+        events: list[Piece] = []
+        for event in sse_events(self._pieces):
+            if event[1] == b"[DONE]":
                 self._ended = True
-            else:
-                self._take(stamp, data)
-            if not number % SLICE:
+                continue
+            events.append(event)
+            if len(events) == SLICE:
+                self._take(events)
+                events.clear()
                 yield
+        self._take(events)
 
-    def _take(self, stamp: float, data: bytes) -> None:
-        """One chunk. Those without token ids (a role, usage) are no tokens."""
-        try:
-            chunk = orjson.loads(data)
-            if "error" in chunk:
-                raise self._failed(self._so_far(f"an error in the stream: {_error_text(chunk)}"))
-            self._usage = chunk.get("usage") or self._usage
-            for choice in chunk["choices"]:
-                ids = choice.get("token_ids")
-                if ids:
-                    self._tokens.extend(ids)
-                    self._chunks.add(stamp, len(ids))
-                if self._request.logprobs and choice.get("logprobs"):
-                    self._logprobs.extend(choice["logprobs"]["token_logprobs"])
-                self._reason = choice.get("finish_reason") or self._reason
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise self._failed(
-                self._so_far(f"no chunk of a completion ({error!r}): {one_line(data)}")
-            ) from None
+    def _take(self, events: Sequence[Piece]) -> None:
+        """Some chunks. Those without token ids (a role, usage) are no tokens."""
+        whole = _together(events)
+        for number, (stamp, data) in enumerate(events):
+            try:
+                chunk = orjson.loads(data) if whole is None else whole[number]
+                if "error" in chunk:
+                    raise self._failed(self._so_far(f"an error in the stream: {_error_text(chunk)}"))
+                self._usage = chunk.get("usage") or self._usage
+                for choice in chunk["choices"]:
+                    self._choose(stamp, choice)
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
+                raise self._failed(
+                    self._so_far(f"no chunk of a completion ({error!r}): {one_line(data)}")
+                ) from None
+
+    def _choose(self, stamp: float, choice: Any) -> None:
+        ids = choice.get("token_ids")
+        if ids:
+            self._tokens.extend(ids)
+            self._chunks.add(stamp, len(ids))
+        if self._request.logprobs and choice.get("logprobs"):
+            self._logprobs.extend(choice["logprobs"]["token_logprobs"])
+        self._reason = choice.get("finish_reason") or self._reason
 
     def _so_far(self, text: str) -> str:
         return f"after {len(self._tokens)} tokens: {text}"
@@ -181,6 +190,15 @@ def _data(event: bytes) -> bytes:
         return event[6:]
     lines = [line[5:].removeprefix(b" ") for line in event.split(b"\n") if line.startswith(b"data:")]
     return b"\n".join(lines)
+
+
+def _together(events: Sequence[Piece]) -> list[Any] | None:
+    """The chunks of all events, read at once; None if one of them is no JSON, so that it can be named."""
+    try:
+        found: list[Any] = orjson.loads(b"[%b]" % b",".join([data for _, data in events]))
+    except orjson.JSONDecodeError:
+        return None
+    return found if len(found) == len(events) else None
 
 
 def _error_text(chunk: Any) -> str:
