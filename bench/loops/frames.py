@@ -70,10 +70,10 @@ def table(study: Study) -> pd.DataFrame:
     rows = []
     for values, part in frame.groupby(keys, sort=False):
         means: dict[str, Any] = {q: t_interval(part[q].tolist()) for q in shown}
-        rate = means["steps_per_min"]
+        halves = {f"{q} +-": (means[q].high - means[q].low) / 2 for q in study.loop.shown}
         rows.append(
             dict(zip(keys, values, strict=True)) | {q: m.value for q, m in means.items()}
-            | {"+-": (rate.high - rate.low) / 2, "seeds": len(part), "window": part.covered.min()}
+            | halves | {"seeds": len(part), "window": part.covered.min()}
         )  # fmt: skip
     return pd.DataFrame(rows).dropna(axis="columns", how="all")
 

@@ -26,12 +26,14 @@ SLACK = 0.02
 
 
 class Finding(NamedTuple):
-    """What one panel says of a claim. ``word`` without the mark of few seeds."""
+    """What one panel says of a claim. ``word`` without the mark of few seeds; ``moved``: of a prediction, the
+    assumption that moves it most, and whereto."""
 
     got: Estimate
     word: str
     seeds: int
     note: str = ""
+    moved: str = ""
 
 
 def judge(study: Study) -> list[dict[str, Any]]:
@@ -66,7 +68,7 @@ def _row(study: Study, claim: Claim) -> dict[str, Any]:
     panel, worst = min(tested, key=lambda item: _rank(item[1].word))
     others = [f"{p.label}: {text(f.got)}, {f.word}" for p, f in found if p is not panel]
     seeds = min(f.seeds for _, f in tested)
-    return row | {
+    return row | ({"expected": worst.moved} if worst.moved else {}) | {
         "workload": panel.label, "model": panel.model, "got": worst.got.value, "low": worst.got.low,
         "high": worst.got.high, "seeds": seeds, "verdict": _whole([f.word for _, f in tested], seeds),
         "note": _joined(claim.note, worst.note, *others[:8]),
@@ -346,8 +348,8 @@ def _prediction(study: Study, claim: Claim, panel: Panel, places: Sequence[Place
     got, place = best(study, panel, claim, places)
     moved = moves(study, panel, claim, place)
     most = max(moved, key=lambda m: abs(math.log(moved[m] / got.value)), default="")
-    note = f"moved most by {most}: {moved[most]:.3g}" if most else "no assumption was varied"
-    return Finding(got, PREDICTED, _seeds(study, panel), f"at {place:g}; {note}; assumed: {panel.assumed}")
+    said = f"moved most by {most}: {moved[most]:.3g}" if most else "no assumption was varied"
+    return Finding(got, PREDICTED, _seeds(study, panel), f"at {place:g}; assumed: {panel.assumed}", said)
 
 
 def moves(study: Study, panel: Panel, claim: Claim, place: Place) -> dict[str, float]:

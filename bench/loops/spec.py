@@ -214,6 +214,7 @@ class Loop:
     marks: tuple[Mark, ...] = ()
     reference: str = ""
     shown: tuple[str, ...] = ("steps_per_min", "hit")
+    """Quantities whose intervals stand in the table of rows."""
     findings: str = ""
     untestable: Mapping[str, str] = field(default_factory=dict)
     """What of the figure is not run here, and why."""
@@ -344,6 +345,8 @@ def _check(loop: Loop, path: Path) -> None:
     for assumption in loop.assumptions:
         for word in assumption.panels:
             _known(path, f"assumption {assumption.name}", "panel", word, panels)
+    for word in loop.shown:
+        _known(path, "shown", "quantity", word, QUANTITIES)
     if loop.reference:
         _known(path, "reference", "system", loop.reference, systems)
 

@@ -146,7 +146,7 @@ def test_predictions_name_the_assumption_that_moves_most(monkeypatch):
     )
     (row,) = judge(done)
     assert row["verdict"] == "predicted"
-    assert "moved most by contexts: 1.2" in row["note"]
+    assert "moved most by contexts: 1.2" in row["expected"]
     (line,) = predictions(done).to_dict("records")
     assert line["nothing"] == pytest.approx(2.0, rel=0.05)
     assert len(points(done)) == 3 * 8  # the varied runs are not among them
