@@ -6,6 +6,8 @@ import math
 import numpy as np
 import pandas as pd
 
+from tests.unit.reports import loop_frames, policy_frames
+
 SYSTEMS = ("vllm-base", "vllm-opt", "mlfq", "autellix", "srpt")
 WORKLOADS = {"chatbot:v3_split": 2.5, "react:bfcl": 0.6, "mcts:tot": 0.2, "mixed": 0.5}
 """Workload -> the rate (programs/s) at which vllm-opt saturates on the smallest model."""
@@ -150,5 +152,5 @@ def everything():
         "points": points(), "claims": claims(), "paper_axes": paper_axes(), "crossings": crossings(),
         "horizons": horizons(), "sensitivity": sensitivity(), "split": split(),
         "bins_calls": bins((1, 40, 90, 180, 400, 900)), "bins_programs": bins((1, 3, 6, 12, 40)),
-        "hits": hits(),
+        "hits": hits(), **loop_frames.everything(), **policy_frames.everything(),
     }  # fmt: skip
