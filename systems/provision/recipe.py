@@ -18,6 +18,8 @@ START_S = 300.0
 large model: pass more)."""
 HEALTH_S = 2.0
 """A question to a server may take so long."""
+WORDS = 400
+"""Characters of what a server said last: its beginning and its end."""
 HIDDEN = "***"
 _RAISED = re.compile(r"[\w.]*(?:Error|Exception|Interrupt): \S")
 """The last line of a traceback."""
@@ -97,8 +99,9 @@ def told(text: str, where: Path) -> str:
     causes = [line for line in lines if "root cause above" not in line]
     raised = [line for line in causes if _RAISED.match(line)]
     errors = [line for line in causes if "Error" in line and not line.startswith("raise ")]
-    last = (raised or errors or lines)[-1:] or ["nothing"]
-    return f"its last words: {last[0][-400:]} (all of them: {where})"
+    last = ((raised or errors or lines)[-1:] or ["nothing"])[0]
+    words = last if len(last) <= WORDS else f"{last[: WORDS // 2]} .. {last[-WORDS // 2 :]}"
+    return f"its last words: {words} (all of them: {where})"
 
 
 def healthy(url: str, limit_s: float = HEALTH_S) -> bool:

@@ -56,11 +56,10 @@ def test_a_run_comes_back_as_it_was_told(tmp_path):
 
 
 def test_it_is_an_observer_and_its_first_line_says_what_it_is(tmp_path):
-    log: Observer = log_at(tmp_path / "e")
+    log: Observer = log_at(tmp_path / "e", monotonic=7.5)
     log.close()
-    assert lines(tmp_path / "e") == [
-        {"event": "log", "format": FORMAT, "system": "autellix", "unit": "step", "wall": 1e9}
-    ]
+    head = {"event": "log", "format": FORMAT, "system": "autellix", "unit": "step", "wall": 1e9}
+    assert lines(tmp_path / "e") == [{**head, "origin_monotonic": 7.5}]
 
 
 def test_a_line_of_a_call_has_every_field_of_its_passage(tmp_path):
