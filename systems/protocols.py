@@ -178,6 +178,8 @@ class Retention(Protocol):
     now)``, when the thread makes its next call, from which on it is no longer away; ``back(program, thread,
     cached_tokens, prompt_tokens, now)``, when that call has found ``cached_tokens`` of its prompt (at its
     admission, or at its end, where that is when the host learns it); and ``end(program, now)``.
+    An attribute ``firm``: whether newcomers wait for what is kept (``Keeping.firm``); then ``idle`` must
+    never say INF, since a thread may never come back.
     An attribute ``events`` is a list of ``vocabulary.KeepEvent`` that the host empties into its log.
     """
 
@@ -186,7 +188,7 @@ class Retention(Protocol):
     def idle(self, away: Away, now: float) -> float:
         """Until when (s) what the thread left is kept.
 
-        INF is possible, ``now`` or earlier leaves it to the cache's order.
+        INF is possible where it is not firm, ``now`` or earlier leaves it to the cache's order.
         """
 
     def victims(self, candidates: Sequence[Kept], now: float) -> Sequence[Kept]:
@@ -221,10 +223,13 @@ class Keeping(Protocol):
 
     ``victims``: asked where a call lacks blocks and KV is kept; None: smallest priority first, then
     earliest deadline. Kept KV counts as free for admission, displacement and growth: nobody waits and
-    nobody is preempted because of it.
+    nobody is preempted because of it. Unless it is ``firm``: then a waiting call for whose thread nothing
+    is kept gets none of it while anything runs, and waits. It still goes to running calls that grow, to
+    calls whose own thread's KV is kept, and to the first waiting call where nothing runs.
     """
 
     victims: Callable[[Sequence[Kept], float], Sequence[Kept]] | None
+    firm: bool
 
     def retain(self, program: int, thread: str, until: float, priority: int, now: float) -> int:
         """Keep what the thread's last call left until ``until`` (s) or its next call; blocks kept."""

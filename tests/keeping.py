@@ -83,6 +83,7 @@ def play_keeping(
     plan: Sequence[Sequence[Act]],
     victims: str = "default",
     *,
+    firm: bool = False,
     rule: str = "sum",
     stride: str = "far",
     after: Callable[[Any], None] = lambda engine: None,
@@ -94,6 +95,7 @@ def play_keeping(
     engines: list[Any] = [make(i, config, schedulers(table), *models) for i in range(case.engines)]
     for engine in engines:
         engine.victims = VICTIMS[victims]
+        engine.firm = firm
     host = KeepingHost(engines, None, table, stride, after)
     host.plan = plan
     host.run(case.scripts)

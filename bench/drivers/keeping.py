@@ -38,6 +38,7 @@ class Keeper:
         self._asked: dict[int, float] = {}
         for engine in engines:
             engine.victims = retention.victims
+            engine.firm = bool(getattr(retention, "firm", False))
 
     def away(self, program: int, thread: str, tool: str, duration: float, now: float) -> None:
         """A thread goes into a tool ("human": a person thinks), ``duration`` seconds if nothing delays it."""

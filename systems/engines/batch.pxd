@@ -45,3 +45,7 @@ cdef class Batch(Slots):
     cpdef stall(self, Request request, double seconds)
 
     cpdef wants(self, Request request, hit)
+
+    cpdef long long lacking(self, list path, long long blocks)
+
+    cpdef bint barred(self, Request request, list path, long long blocks, long long promised)

@@ -9,6 +9,7 @@ from functools import partial
 from heapq import heappush
 from math import ceil
 
+from systems.engines.radix import Path
 from systems.engines.request import GONE, NEVER, RUNNING, Request
 from systems.engines.slots import Slots
 from vocabulary import (
@@ -294,6 +295,14 @@ class Batch(Slots):
     def wants(self, request: Request, hit: int) -> int:
         """Tokens a waiting call has to compute if ``hit`` of its blocks are found in the cache."""
         return request.tokens - BLOCK * hit
+
+    def lacking(self, path: Path, blocks: int) -> int:
+        """Of ``blocks``, those that a waiting call does not share with calls or with what is kept."""
+        return blocks - sum(n for run, n in path if run.refs)
+
+    def barred(self, request: Request, path: Path, blocks: int, promised: int) -> bool:  # noqa: ARG002
+        """Whether kept KV is in the way of a waiting call (``firm`` engines): nothing is kept here."""
+        return False
 
     def stats(self) -> dict[str, float]:
         """Totals since the start; seconds, tokens, blocks, counts."""

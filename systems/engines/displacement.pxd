@@ -12,13 +12,13 @@ cdef int RUNNING
 @cython.locals(mine="long long", theirs="long long")
 cpdef bint outranks(Request waiting, Request running)
 
-@cython.locals(kv=RadixKV, cap="long long")
+@cython.locals(kv=RadixKV, cap="long long", path=list, used="long long")
 cpdef bint has_place(Batch batch, Request request)
 
 cdef class Room:
     cdef public object batch
     cdef public list renewed
-    cdef public long long slots, budget, chunk, promised
+    cdef public long long slots, budget, chunk, promised, unkept
 
     @cython.locals(r=Request)
     cpdef list fresh(self, long long level)
@@ -29,7 +29,8 @@ cdef class Room:
 
     cpdef displace(self, Request victim)
 
-    @cython.locals(kv=RadixKV, cap="long long", hit="long long", used="long long", need="long long")
+    @cython.locals(kv=RadixKV, cap="long long", path=list, hit="long long", used="long long",
+                   need="long long", short=bint)
     cpdef bint make(self, Request request)
 
     cpdef reserve(self, long long tokens)

@@ -28,7 +28,10 @@ def has_place(batch: Batch, request: Request) -> bool:
     if len(batch.running) >= batch.seqs:
         return False
     kv, cap = batch.kv, (request.tokens - 1) // BLOCK
-    return cap + 1 - kv.match(request.ids, request.ends, cap)[2] <= kv.plain + kv.idle
+    path, _, used = kv.match(request.ids, request.ends, cap)
+    if cap + 1 - used > kv.plain + kv.idle:
+        return False
+    return not (batch.firm and batch.barred(request, path, cap + 1, 0))
 
 
 class Room:
@@ -42,6 +45,7 @@ class Room:
         self.budget = config.max_num_batched_tokens - batch.n
         self.chunk = 0
         self.promised = 0
+        self.unkept = 0  # of these, blocks that are not kept
         if partial is not None:
             self.chunk = min(partial.tokens - partial.computed, self.budget)
             self.budget -= self.chunk
@@ -93,15 +97,20 @@ class Room:
             return False
         cap = (request.tokens - 1) // BLOCK
         while True:
-            _, hit, used = kv.match(request.ids, request.ends, cap)
+            path, hit, used = kv.match(request.ids, request.ends, cap)
             need = cap + 1 - used  # cap + 1 == blocks_for(tokens)
-            if self.slots > 0 and need <= kv.plain + kv.idle - self.promised:
+            short = need > kv.plain + kv.idle - self.promised
+            if not short and batch.firm:
+                short = batch.barred(request, path, cap + 1, self.unkept)
+            if self.slots > 0 and not short:
                 break
             if not self.may_grow(request):
                 return False
             self.displace(self.worst())
         self.slots -= 1
         self.promised += need
+        if batch.firm:
+            self.unkept += batch.lacking(path, cap + 1)
         self.reserve(batch.wants(request, hit))
         return True
 

@@ -10,6 +10,7 @@ from heapq import heappop, heappush
 
 from systems.engines.displacement import Room, outranks
 from systems.engines.paced import PacedEngine
+from systems.engines.radix import Path
 from systems.engines.request import GONE, HELD, WAITING, Order, Request
 from systems.protocols import LatencyModel, Scheduler, TransferModel
 from vocabulary import BLOCK, Call, EngineConfig, Finished, blocks_for
@@ -230,6 +231,19 @@ class HoldRoom(Room):
         cap = (request.tokens - 1) // BLOCK
         return cap + 1 - self.batch.kv.match(request.ids, request.ends, cap)[2]
 
+    def short(self, request: Request) -> bool:
+        """Whether blocks lack to run ``request`` to the end of its prefill, or are kept for others."""
+        if self.need(request) > self.spare():
+            return True
+        if not self.batch.firm or request.state == HELD:
+            return False
+        return self.batch.barred(request, *self.found(request), self.unkept + self.grown)
+
+    def found(self, request: Request) -> tuple[Path, int]:
+        """What the cache has of a waiting call, and its blocks in all."""
+        cap = (request.tokens - 1) // BLOCK
+        return self.batch.kv.match(request.ids, request.ends, cap)[0], cap + 1
+
     def displace(self, victim: Request) -> None:
         """Hold ``victim``; what it would have taken in this step is free."""
         self.slots += 1
@@ -249,14 +263,16 @@ class HoldRoom(Room):
             self.displace(self.worst())
         if self.slots <= 0:
             return False
-        while (need := self.need(request)) > self.spare():
+        while self.short(request):
             if not self.find_block(request):
                 return False
         self.slots -= 1
         if request.state == HELD:
             self.resume(request)
         else:
-            self.promised += need
+            self.promised += self.need(request)
+            if self.batch.firm:
+                self.unkept += self.batch.lacking(*self.found(request))
             self.places += 1
             tokens = self.wants(request)
             self.budget -= tokens if self.whole else min(tokens, self.budget)

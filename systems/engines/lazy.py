@@ -166,6 +166,8 @@ class LazyEngine(Batch):
             path, hit, used = kv.match(request.ids, request.ends, cap)
             if cap + 1 - used > kv.plain + kv.idle:  # cap + 1 == blocks_for(tokens)
                 return
+            if self.firm and self.barred(request, path, cap + 1, 0):
+                return
             heappop(self.waiting)
             self.n_waiting -= 1
             if path:

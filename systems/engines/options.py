@@ -121,6 +121,8 @@ class OptionEngine(SimEngine):
             path, hit, used = kv.match(request.ids, request.ends, cap)
             if cap + 1 - used > kv.plain + kv.idle:
                 return
+            if self.firm and self.barred(request, path, cap + 1, 0):
+                return
             start = self.host.start(request, hit) if request.copy or self.tiered else BLOCK * hit
             chunk = tokens - start
             if chunk > budget:

@@ -238,7 +238,7 @@ class ReferenceEngine(KeepingState):
             n = job.tokens - prefix.tokens
             if whole and batch.tokens and n > batch.budget:
                 return
-            if self.need(job, prefix.hits) > self.kv.free:
+            if self.need(job, prefix.hits) > self.kv.free or self.barred(job, prefix.hits):
                 return
             n = n if whole else min(n, batch.budget)
             self.admit(job, prefix, batch.now)

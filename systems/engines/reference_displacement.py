@@ -21,6 +21,7 @@ class Displacement:
         self.slots = state.config.max_num_seqs - len(state.running)
         self.budget = state.config.max_num_batched_tokens
         self.reserved = 0
+        self.unkept = 0  # of these, blocks that are not kept
         self.places = 0
         self.wants: dict[Job, int] = {}
         for job in state.running:
@@ -46,7 +47,7 @@ class Displacement:
         """Preempt what ``job`` may displace until it fits, and reserve its place; False to stop."""
         if self.victim(job) is None or not self.find_tokens(job):
             return False
-        while self.slots <= 0 or self.need(job) > self.state.kv.free - self.reserved:
+        while self.slots <= 0 or self.short(job):
             victim = self.victim(job)
             if victim is None:
                 return False
@@ -79,11 +80,25 @@ class Displacement:
         """Free blocks that admitting ``job`` whole takes."""
         return self.state.need(job, self.state.look_up(job).hits)
 
+    def short(self, job: Job) -> bool:
+        """Whether blocks lack for ``job``, or are kept for others."""
+        return self.need(job) > self.spare or self.barred(job, self.unkept)
+
+    def barred(self, job: Job, promised: int) -> bool:
+        """Whether it is a newcomer that what is kept stops."""
+        return self.state.barred(job, self.state.look_up(job).hits, promised)
+
+    @property
+    def spare(self) -> int:
+        """Free blocks, net of reservations."""
+        return self.state.kv.free - self.reserved
+
     def reserve(self, job: Job) -> None:
         """``job`` has found room."""
         self.slots -= 1
         self.places += 1
         self.reserved += self.need(job)
+        self.unkept += self.state.lacking(job, self.state.look_up(job).hits)
         self.budget -= min(self.tokens(job), self.budget) if self.chunked else self.tokens(job)
 
     def remove(self, victim: Job) -> None:
@@ -104,8 +119,12 @@ class Holding(Displacement):
     @property
     def spare(self) -> int:
         """Free blocks, net of reservations and of what the running calls take in this step."""
-        grown = sum(self.growth(job) for job in self.state.running)
-        return self.state.kv.free - self.reserved - grown
+        return super().spare - self.grown
+
+    @property
+    def grown(self) -> int:
+        """What the running calls take in this step."""
+        return sum(self.growth(job) for job in self.state.running)
 
     def growth(self, job: Job) -> int:
         """New blocks of a running call; without chunks, those of its next token."""
@@ -120,7 +139,7 @@ class Holding(Displacement):
             self.remove(victim)
         if self.slots <= 0:
             return False
-        while self.need(job) > self.spare:
+        while self.short(job):
             if not self.find_block(job):
                 return False
         if job.held:
@@ -130,6 +149,10 @@ class Holding(Displacement):
         else:
             self.reserve(job)
         return True
+
+    def barred(self, job: Job, promised: int) -> bool:
+        """A held call goes on, and is no newcomer."""
+        return not job.held and super().barred(job, promised + self.grown)
 
     def need(self, job: Job) -> int:
         """Free blocks to run ``job`` to the end of its prefill."""

@@ -10,7 +10,7 @@ from systems.engines.reference_kv import Block
 from systems.engines.reference_state import EngineState, Prefix
 from systems.protocols import Kept, Scheduler
 from systems.victims import Victims
-from vocabulary import BLOCK, EngineConfig, blocks_for
+from vocabulary import BLOCK, EngineConfig
 
 _COUNTERS = ("pinned", "expired", "given_up", "hits", "released", "dropped_blocks")
 
@@ -48,6 +48,7 @@ class KeepingState(EngineState):
     def __init__(self, id: int, config: EngineConfig, scheduler: Scheduler) -> None:  # noqa: A002
         super().__init__(id, config, scheduler)
         self.victims: Victims | None = None
+        self.firm = False
         self.pins: list[Pin] = []  # longest pinned first
         self._now = 0.0  # start of the step that is being scheduled
         self._left: list[Left] = []  # who left first first
@@ -146,31 +147,40 @@ class KeepingState(EngineState):
 
     def admit(self, job: Job, prefix: Prefix, now: float) -> None:
         """It enters the batch with what it found; there is room for the rest of it now."""
-        hits, whole = prefix.hits, blocks_for(job.tokens)
-        self._make_room(lambda: whole - sum(block.users + block.pins > 0 for block in hits))
+        self._make_room(lambda: self.lacking(job, prefix.hits), job)
         super().admit(job, prefix, now)
         self._admitted.append(job)
+
+    def barred(self, job: Job, hits: list[Block], promised: int = 0) -> bool:
+        """Whether a newcomer, for whose thread nothing is kept, would take kept blocks while others run."""
+        if not self.firm or not self.running or self._pin_of(job.call.program, job.call.thread) is not None:
+            return False
+        return self.lacking(job, hits) > self.kv.at_once - promised
 
     def give(self, job: Job, n: int, blocks: int) -> None:
         """``n`` tokens are scheduled: take ``blocks`` for them, and cache what becomes full."""
         self._make_room(lambda: blocks)
         super().give(job, n, blocks)
 
-    def _make_room(self, need: Callable[[], int]) -> None:
-        """Give up one after the other; ``need`` grows where the blocks a call is to share are given up."""
-        while self.pins and self.kv.at_once < need():
-            self._let_go(self._next_victim(), "given_up")
+    def _make_room(self, need: Callable[[], int], job: Job | None = None) -> None:
+        """Give up one after the other, last what is kept for ``job`` itself.
 
-    def _next_victim(self) -> Pin:
+        ``need`` grows where the blocks a call is to share are given up.
+        """
+        while self.pins and self.kv.at_once < need():
+            self._let_go(self._next_victim(job), "given_up")
+
+    def _next_victim(self, job: Job | None) -> Pin:
         if self._order is None:
             kept = [pin.about for pin in self.pins]
             named = list(self.victims(kept, self._now)) if self.victims is not None else []
             self._order = named + sorted(kept, key=lambda one: (one.priority, one.until))
-        while True:
-            about = self._order.pop(0)
-            pin = self._pin_of(about.program, about.thread)
-            if pin is not None:
-                return pin
+        own = self._pin_of(job.call.program, job.call.thread) if job is not None else None
+        pins = [self._pin_of(about.program, about.thread) for about in self._order]
+        others = [pin for pin in pins if pin is not None and pin is not own]
+        pin = others[0] if others else own
+        assert pin is not None
+        return pin
 
     def _let_go(self, pin: Pin, why: str) -> None:
         self.pins.remove(pin)

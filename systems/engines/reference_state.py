@@ -81,6 +81,14 @@ class EngineState:
         """Free blocks that admitting ``job`` whole would take."""
         return blocks_for(job.tokens) - sum(block.users > 0 for block in hits)
 
+    def lacking(self, job: Job, hits: list[Block]) -> int:
+        """Blocks of a waiting call that it does not share with calls or with what is kept."""
+        return blocks_for(job.tokens) - sum(block.users + block.pins > 0 for block in hits)
+
+    def barred(self, job: Job, hits: list[Block], promised: int = 0) -> bool:  # noqa: ARG002
+        """Whether what is kept stops a waiting call: nothing is kept here."""
+        return False
+
     def give(self, job: Job, n: int, blocks: int) -> None:
         """``n`` tokens are scheduled: take ``blocks`` for them, and cache what becomes full."""
         job.blocks += self.kv.allocate(blocks)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from systems.engines.host_memory import HostMemory
 from systems.engines.kept_kv import KeptKV, Left, top
-from systems.engines.radix import Held
+from systems.engines.radix import Held, Path
 from systems.engines.request import HELD, WAITING, Request
 from systems.engines.sim import SimEngine
 from systems.protocols import Kept, LatencyModel, Scheduler, TransferModel
@@ -55,15 +55,16 @@ class Pins:
         if left.blocks:
             threads[key[1]] = left
 
-    def come(self, request: Request) -> None:
-        """The thread's next call has been admitted, and has taken over what it can use."""
-        key = request.call.program, request.call.thread
+    def come(self, request: Request) -> bool:
+        """The thread's next call has been admitted, and has taken over what it can; whether it was kept."""
+        key = caller(request)
         self.left.get(key[0], {}).pop(key[1], None)
         pin = self.pins.get(key)
         if pin is not None:
             if request.hit and request.chain:
                 self.count["hits"] += top(request.chain) is top(pin.chain)
             self.let_go(key, "released")
+        return pin is not None
 
     def end(self, program: int) -> None:
         """The program is over."""
@@ -118,23 +119,32 @@ class Pins:
             heappop(deadlines)
         return deadlines[0][0] if deadlines else INF
 
-    def look(self, now: float) -> None:
-        """A step is about to be scheduled: let go what is past its deadline."""
-        self._order = None
+    def look(self, now: float) -> bool:
+        """A step is about to be scheduled: let go what is past its deadline; whether there was any."""
+        self._order, before = None, self.count["expired"]
         while self.deadline() <= now:
             self.let_go(key_of(self._deadlines[0][2].about), "expired")
+        return self.count["expired"] > before
 
-    def make_room(self, blocks: int, now: float) -> None:
-        """Give up pins until so many blocks are free, or none is left."""
-        kv = self.kv
+    def make_room(self, blocks: int, now: float, own: Key | None = None) -> bool:
+        """Give up pins, ``own`` last, until so many blocks are free, or none is left; whether any was."""
+        kv, before = self.kv, self.count["given_up"]
         if kv.at_once() >= blocks or not self.pins:
-            return
+            return False
         if self._order is None:
             self._order = deque(giving_up([pin.about for pin in self.pins.values()], self.victims, now))
-        while self._order and kv.at_once() < blocks:
-            key = self._order.popleft()
-            if key in self.pins:
+        order, spared = self._order, False
+        while order and kv.at_once() < blocks:
+            key = order.popleft()
+            if key == own:
+                spared = True
+            else:
                 self.let_go(key, "given_up")
+        if spared and own is not None:
+            if kv.at_once() < blocks:
+                self.let_go(own, "given_up")
+            order.appendleft(own)  # it may still have to go for another call
+        return self.count["given_up"] > before
 
     def let_go(self, key: Key, why: str) -> None:
         """A pin is no more, if there is one."""
@@ -165,6 +175,8 @@ class Retaining(SimEngine):
         self.kv = KeptKV(config.kv_blocks, config.prefix_cache, host, self._lacking)
         self.keeping = Pins(self.kv)
         self.newcomers: list[Request] = []
+        self.again = False  # what is kept has changed since calls were admitted at this boundary
+        self.look = True  # as PacedEngine's
 
     # systems.protocols.Keeping
 
@@ -179,14 +191,17 @@ class Retaining(SimEngine):
 
     def retain(self, program: int, thread: str, until: float, priority: int, now: float) -> int:
         """Keep what the thread's last call left until ``until`` (s) or its next call; blocks kept."""
+        self.changed()
         return self.keeping.retain(Kept(program, thread, 0, until, priority), now)
 
     def release(self, program: int, now: float) -> int:  # noqa: ARG002
         """Back to the cache's order; threads released."""
+        self.changed()
         return self.keeping.release(program)
 
     def drop(self, program: int, now: float) -> int:  # noqa: ARG002
         """Release, and evict what it left before all else; blocks moved to the front."""
+        self.changed()
         return self.keeping.drop(program)
 
     def waiting_tokens(self) -> int:
@@ -203,26 +218,30 @@ class Retaining(SimEngine):
 
     def end_program(self, program: int, now: float) -> None:
         """Forget a program's row, and what it left."""
+        self.changed()
         self.keeping.end(program)
         super().end_program(program, now)
 
     def boundary(self, until: float, waiting: int = -1) -> None:
         """Start of a step, and the step: deadlines first."""
-        self.keeping.look(self.t)
+        if self.keeping.look(self.t):
+            self.changed()
+        self.again = False
         super().boundary(until, waiting)
 
     def admit(self, budget: int, prefills: list[tuple[int, int]]) -> None:
         """Admit waiting calls in order; what was kept for them has then served."""
         super().admit(budget, prefills)
         for request in self.newcomers:
-            self.keeping.come(request)
+            if self.keeping.come(request):
+                self.changed()
         self.newcomers.clear()
 
     def enter(self, request: Request) -> None:
         """Book an admission, for which the whole call finds room; a held call that resumes has its own."""
         if request.state != HELD:
             self.newcomers.append(request)
-            self.keeping.make_room(blocks_for(request.tokens) - request.tree, self.t)
+            self.keeping.make_room(blocks_for(request.tokens) - request.tree, self.t, caller(request))
         super().enter(request)
 
     def decode(self, until: float, need: int) -> None:
@@ -235,18 +254,44 @@ class Retaining(SimEngine):
     def steps_ahead(self, until: float, free: int) -> tuple[int, float]:
         """(steps, time) after which decoding must look again: at a deadline, and where pins are given up."""
         k, stop = super().steps_ahead(until, free - self.kv.kept)
+        if self.again and self.n_waiting:
+            k = 1
         return k, min(stop, self.keeping.deadline())
 
     def finish(self, request: Request) -> Finished:
         """A call has all its tokens: free it, remember what it left, return its row."""
-        key = request.call.program, request.call.thread
+        key = caller(request)
         self.keeping.let_go(key, "released")
         row = super().finish(request)
         self.keeping.leave(key, Left(request.chain, (request.total - 1) // BLOCK if request.chain else 0))
         return row
 
+    # Firm: who waits for what is kept
+
+    def changed(self) -> None:
+        """What is kept has changed: those that wait for it are looked at again at the next pass."""
+        if self.firm:
+            self.again = self.look = True
+
+    def lacking(self, path: Path, blocks: int) -> int:
+        """Of ``blocks``, those that a waiting call does not share with calls or with what is kept."""
+        pins = self.kv.pins
+        return blocks - sum(n for run, n in path if run.refs or run in pins)
+
+    def barred(self, request: Request, path: Path, blocks: int, promised: int) -> bool:
+        """Whether a newcomer, for whose thread nothing is kept, would take kept KV while somebody runs."""
+        if not self.running or caller(request) in self.keeping.pins:
+            return False
+        return self.lacking(path, blocks) > self.kv.at_once() - promised
+
     def _lacking(self, blocks: int) -> None:
-        self.keeping.make_room(blocks, self.t)
+        if self.keeping.make_room(blocks, self.t):
+            self.changed()
+
+
+def caller(request: Request) -> Key:
+    """Whose call it is."""
+    return request.call.program, request.call.thread
 
 
 _CLASSES: dict[type[SimEngine], type[SimEngine]] = {}

@@ -16,7 +16,7 @@ cdef class Slots:
     cdef public dict calls, running, levels
     cdef public Request partial
     cdef public double t, idle_s, block_s
-    cdef public bint tracks, record, record_steps
+    cdef public bint tracks, record, record_steps, firm
     cdef public long long n_waiting, worst_level, g, n, ctx, pushed, admitted, most_tokens, max_model_len
     cdef public long long seqs, budget
     cdef public long long hit_tokens, query_tokens, prefill_tokens, decode_tokens, displaced, evicted, finished, aborted

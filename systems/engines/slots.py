@@ -27,13 +27,13 @@ class Slots:
     """State of one simulated engine; moves calls between slots and through the waiting order."""
 
     # More than 30 attributes: without slots, CPython 3.11 looks every one of them up in a dict.
-    __slots__ = ("aborted", "admitted", "block_s", "budget", "calls", "completing", "config",
-                 "ctx", "decisions", "decode_tokens", "displaced", "evicted", "expiring", "finished",
-                 "finishing", "g", "hit_tokens", "id", "idle_s", "kv", "latency", "levels", "max_model_len",
+    __slots__ = ("aborted", "admitted", "block_s", "budget", "calls", "completing", "config", "ctx",
+                 "decisions", "decode_tokens", "displaced", "evicted", "expiring", "finished", "finishing",
+                 "firm", "g", "hit_tokens", "id", "idle_s", "kv", "latency", "levels", "max_model_len",
                  "most_tokens", "n", "n_waiting", "next_due", "partial", "phase", "preempted",
-                 "prefill_tokens", "pushed", "query_tokens", "record", "record_steps", "renewed",
-                 "running", "scheduler", "seqs", "step_s", "steps", "t", "tracks", "transfer", "unit",
-                 "waiting", "worst_level")  # fmt: skip
+                 "prefill_tokens", "pushed", "query_tokens", "record", "record_steps", "renewed", "running",
+                 "scheduler", "seqs", "step_s", "steps", "t", "tracks", "transfer", "unit", "waiting",
+                 "worst_level")  # fmt: skip
 
     def __init__(
         self,
@@ -74,6 +74,7 @@ class Slots:
         self.record = config.record_decisions
         self.record_steps = config.record_steps
         self.next_due = scheduler.next_due
+        self.firm = False  # whether newcomers wait for what is kept (``barred``)
         self.step_s = latency.step
         self.most_tokens = config.kv_blocks * BLOCK
         self.max_model_len = config.max_model_len

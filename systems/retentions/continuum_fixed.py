@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from systems.retentions.absences import Absence
+from systems.retentions.firm import finite
 from systems.retentions.watching import UNPRICED, Prices, Watching
-from systems.schedulers.knobs import at_least
+from systems.schedulers.knobs import flag
 
 MOST_TOOLS = 4096
 """Tools with a mean of their own; a tool that comes after that stays unknown."""
@@ -16,13 +17,15 @@ class ContinuumFixed(Watching):
     ``seconds``: default 2.0, the public code's. The mean is over all times that threads were away with that
     tool and came back, from the end of one call to the arrival of the next, as the public code measures
     them; who never comes back counts for nothing. A person ("human") is a tool like any other. No prices.
+    ``firm`` (default): newcomers wait until then, as in the public code.
     """
 
     name = "continuum-fixed"
 
-    def __init__(self, *, seconds: float = 2.0) -> None:
+    def __init__(self, *, seconds: float = 2.0, firm: bool = True) -> None:
         super().__init__()
-        self.seconds = at_least("seconds", seconds, 0.0)
+        self.firm = flag("firm", firm)
+        self.seconds = finite("seconds", seconds, self.firm)
         self._sums: dict[str, tuple[float, int]] = {}
 
     def verdict(self, absence: Absence, now: float) -> tuple[float, Prices]:

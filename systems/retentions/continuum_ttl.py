@@ -11,9 +11,10 @@ from collections import deque
 
 from systems.protocols import Away
 from systems.retentions.absences import Absence
+from systems.retentions.firm import finite
 from systems.retentions.rebuild import TOKEN2_S, TOKEN_S, Rebuild
 from systems.retentions.watching import Prices, Watching
-from systems.schedulers.knobs import at_least
+from systems.schedulers.knobs import at_least, flag
 from vocabulary import EngineView
 
 MOST_TOOLS = 1024
@@ -89,6 +90,7 @@ class ContinuumTtl(Watching):
     ``least``: a tool with fewer observed durations gets ``cold_s`` instead; default 100 and 2.0 s (the
         paper's). ``token_s``, ``token2_s``: ``Rebuild``; default an 8B model on an A100.
     ``cost``: what a second of keeping costs, per share of the engine's KV that is kept; default 1.
+    ``firm`` (default): newcomers wait until then (systems.protocols.Keeping).
 
     What the paper leaves to the reader, and we assume:
     * cost: keeping a share of an engine's KV for a second takes that share of a second from everybody
@@ -105,12 +107,13 @@ class ContinuumTtl(Watching):
     name = "continuum-ttl"
 
     def __init__(
-        self, *, least: float = 100, cold_s: float = 2.0, cost: float = 1.0,
+        self, *, least: float = 100, cold_s: float = 2.0, cost: float = 1.0, firm: bool = True,
         token_s: float = TOKEN_S, token2_s: float = TOKEN2_S,
     ) -> None:  # fmt: skip
         super().__init__()
         self.least = at_least("least", least, 1.0)
-        self.cold_s = at_least("cold_s", cold_s, 0.0)
+        self.firm = flag("firm", firm)
+        self.cold_s = finite("cold_s", cold_s, self.firm)
         self.cost = at_least("cost", cost, 0.0)
         self._rebuild = Rebuild(token_s, token2_s)
         self.token_s, self.token2_s = token_s, token2_s

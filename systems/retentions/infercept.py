@@ -15,7 +15,7 @@ from systems.protocols import Away
 from systems.retentions.absences import Absence
 from systems.retentions.rebuild import TOKEN2_S, TOKEN_S, Rebuild
 from systems.retentions.watching import Prices, Watching
-from systems.schedulers.knobs import at_least, one_of
+from systems.schedulers.knobs import at_least, flag, one_of
 from vocabulary import INF
 
 ESTIMATES = ("elapsed", "mean")
@@ -32,6 +32,8 @@ class InferCept(Watching):
     the tool's first return.
     ``swap_token_s``: seconds to move one token's KV to or from host memory; default infinity: no such tier.
     Where swapping is cheapest KV is left to the engine, whose host tier takes what is evicted.
+    ``firm`` (default false): newcomers wait for what is kept (systems.protocols.Keeping); then ``mean``,
+    too, keeps no longer than until it has wasted what the alternative would.
     ``token_s``, ``token2_s``: ``Rebuild``; default an 8B model on an A100.
 
     From the paper: the three wastes and the choice. Ours: it is asked once, at the interruption, with the
@@ -42,11 +44,12 @@ class InferCept(Watching):
     name = "infercept"
 
     def __init__(
-        self, *, estimate: str = "elapsed", swap_token_s: float = INF,
+        self, *, estimate: str = "elapsed", swap_token_s: float = INF, firm: bool = False,
         token_s: float = TOKEN_S, token2_s: float = TOKEN2_S,
     ) -> None:  # fmt: skip
         super().__init__()
         self.estimate = one_of("estimate", estimate, ESTIMATES)
+        self.firm = flag("firm", firm)
         self.swap_token_s = at_least("swap_token_s", swap_token_s, 0.0)
         self._rebuild = Rebuild(token_s, token2_s)
         self.token_s, self.token2_s = token_s, token2_s
@@ -58,7 +61,8 @@ class InferCept(Watching):
         total, count = self._sums.get(absence.away.tool, (0.0, 0))
         if self.estimate == "mean" and count:
             preserve = total / count * blocks
-            return (INF if preserve <= other else now), (preserve, other)
+            end = now + other / blocks if self.firm else INF
+            return (end if preserve <= other else now), (preserve, other)
         return now + other / blocks, (total / count * blocks if count else other, other)
 
     def learn(self, absence: Absence, seconds: float, returned: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-Bid = tuple[float, int]
+Bid = tuple[float, float]
 """What a thread would pay for a block-second at most, and how many blocks it wants."""
 
 
@@ -13,7 +13,7 @@ def clearing_price(room: float, bids: Iterable[Bid]) -> float:
 
     The dual price of the fractional knapsack: whoever bids more is worth keeping, whoever bids less is not.
     """
-    taken = 0
+    taken = 0.0
     for price, blocks in sorted(bids, reverse=True):
         taken += blocks
         if taken > room:

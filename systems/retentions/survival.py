@@ -4,10 +4,10 @@
 
 T is how long the thread stays away, under the survival curve of its tool; ``rebuild`` what the engine
 loses while it computes the context again, in block-seconds: its seconds times the engine's blocks. KV is
-kept until the u that costs least. The price is the engine's own: what the threads that are away would bid
-for a block-second, marked where they no longer fit beside the calls that run and wait. Where kept KV yields
-to whoever lacks blocks, keeping costs nothing before that: then the price is asked at the shortage, and the
-lowest bids go. docs/retention.md derives all of it.
+kept until the u that costs least. The price is the engine's own: what the threads that are away and the
+calls that wait bid for a block-second, marked where they no longer fit beside the calls that run. Where kept
+KV yields to whoever lacks blocks, keeping costs nothing before that: then the price is asked at the shortage,
+and the lowest bids go. docs/retention.md derives all of it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from systems.protocols import Away, Kept
 from systems.retentions.absences import Absence
 from systems.retentions.curve import SHAPES, Curve, Known, decaying
 from systems.retentions.durations import Durations, Group
-from systems.retentions.market import Meter, clearing_price
+from systems.retentions.market import Bid, Meter, clearing_price
 from systems.retentions.rebuild import TOKEN2_S, TOKEN_S, Rebuild
 from systems.retentions.watching import Prices, Watching
-from systems.schedulers.knobs import at_least, one_of
+from systems.schedulers.knobs import at_least, flag, one_of
 from vocabulary import INF, blocks_for
 
 ARMS = ("elapsed", "tool", "tool+size", "oracle")
 PRICES = ("shortage", "market")
+WORK = 1.0
+"""What a waiting call bids for a block-second: it would work in it, and prices are shares of such work."""
 ALL: Group = ()
 """The group that every time away belongs to."""
 
@@ -72,10 +74,12 @@ class Survival(Watching):
     one, all tools at the last; with fewer of all, worth falls with the time away as ``decay`` says
     (exponential, linear, none) with ``half_life`` (default 1 s: ThunderAgent's); ``least = inf``: always.
     ``window``: so many times away are remembered per group (default 512), the newest.
-    ``price``: when it is asked. ``shortage`` (default): when somebody lacks blocks. All is kept until then,
-    and the lowest bids go, so that those stay for whom J_keep at the price of that moment is below J_evict.
-    ``market``: when the thread leaves, at the price of that moment; for engines that give up what is kept
-    without asking for ``victims``.
+    ``firm`` (default): newcomers wait for what is kept (systems.protocols.Keeping), so that keeping costs
+    what they would do meanwhile. Nothing is then kept longer than any thread was seen to stay away.
+    ``price``: when it is asked. ``market`` (default where firm): when the thread leaves, at the price of that
+    moment. ``shortage`` (default, and possible only, where not firm): when somebody lacks blocks. All is kept
+    until then, and the lowest bids go, so that those stay for whom J_keep at the price of that moment is
+    below J_evict. Engines that give up what is kept without asking for ``victims`` need ``market``.
     ``waiting``: how much of the prompts that wait counts as wanted room (default 1).
     ``token_s``, ``token2_s``, ``restore_s``: ``Rebuild``; default an 8B model on an A100.
     All constants are ours but ThunderAgent's half-life.
@@ -85,8 +89,8 @@ class Survival(Watching):
 
     def __init__(
         self, *, by: str = "tool", least: float = 20, window: int = 512, decay: str = "exponential",
-        half_life: float = 1.0, price: str = "shortage", waiting: float = 1.0, token_s: float = TOKEN_S,
-        token2_s: float = TOKEN2_S, restore_s: float = 0.0,
+        half_life: float = 1.0, firm: bool = True, price: str = "", waiting: float = 1.0,
+        token_s: float = TOKEN_S, token2_s: float = TOKEN2_S, restore_s: float = 0.0,
     ) -> None:  # fmt: skip
         super().__init__()
         self.by = one_of("by", by, ARMS)
@@ -99,7 +103,10 @@ class Survival(Watching):
         self.half_life = at_least("half_life", half_life, 0.0)
         if not 0.0 < self.half_life < INF:
             raise ValueError(f"half_life must be above 0 and finite, got {half_life!r}")
-        self.price = one_of("price", price, PRICES)
+        self.firm = flag("firm", firm)
+        self.price = one_of("price", price or ("market" if self.firm else "shortage"), PRICES)
+        if self.firm and self.price == "shortage":
+            raise ValueError("price=shortage keeps without end, and newcomers wait: it needs firm=false")
         self.waiting = at_least("waiting", waiting, 0.0)
         self._rebuild = Rebuild(token_s, token2_s, restore_s)
         self.token_s, self.token2_s, self.restore_s = token_s, token2_s, restore_s
@@ -119,6 +126,8 @@ class Survival(Watching):
         price = self._price(absence.away.engine, now)
         age = stake.stop(price)
         prices = stake.cost(age or stake.curve.ages[-1], price), stake.at_stake
+        if self.firm:
+            age = min(age, stake.curve.ages[-1])
         return (INF if self.price == "shortage" else now + age), prices
 
     def victims(self, candidates: Sequence[Kept], now: float) -> Sequence[Kept]:
@@ -146,14 +155,21 @@ class Survival(Watching):
         return self._stakes[absence].bid(max(0.0, now - absence.since))
 
     def _price(self, engine: int, now: float) -> float:
-        """The engine's price from now on: 0 while all that is away fits beside what runs and waits."""
+        """The engine's price from now on: 0 while all that is away or waits fits beside what runs.
+
+        Where what is kept is not firm, who waits takes what it wants, whatever is bid.
+        """
         view, waiting_tokens = self.seen(engine)
         price = 0.0
         if view is not None:
             away = [a for a in self.absences if a.away.engine == engine and _wants(a, now)]
-            room = view.kv_total - view.kv_used - self.waiting * blocks_for(waiting_tokens)
-            if sum(absence.blocks for absence in away) > room:
-                price = clearing_price(room, [(self._bids(a, now), a.blocks) for a in away])
+            room: float = view.kv_total - view.kv_used
+            wanted = self.waiting * blocks_for(waiting_tokens)
+            if not self.firm:
+                room -= wanted
+            if sum(absence.blocks for absence in away) + self.firm * wanted > room:
+                bids: list[Bid] = [(self._bids(a, now), a.blocks) for a in away]
+                price = clearing_price(room, [*bids, (WORK, wanted)] if self.firm else bids)
         self._meters[engine].set(price, now)
         return price
 

@@ -25,8 +25,8 @@ SHARED = 7
 class World:
     """An engine whose steps take a second, and calls that are known by their program."""
 
-    def __init__(self, make: Any, config: EngineConfig = CONFIG) -> None:
-        self.engine = make(0, config, Fcfs(), ConstantLatency(1.0), BlockTransfer(0.0))
+    def __init__(self, make: Any, config: EngineConfig = CONFIG, scheduler: Any = None) -> None:
+        self.engine = make(0, config, scheduler or Fcfs(), ConstantLatency(1.0), BlockTransfer(0.0))
         self.calls = 0
         self.texts: dict[tuple[int, str], list[Segment]] = {}
 

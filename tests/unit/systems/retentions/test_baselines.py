@@ -29,7 +29,8 @@ def away_for(policy, seconds, program=9, tool="bash", now=0.0):
 def test_lru_keeps_nothing_and_pin_everything():
     away = Away(1, "", 1600, "bash")
     assert Lru().idle(away, 5.0) == 5.0
-    assert Pin().idle(away, 5.0) == INF
+    assert Pin().idle(away, 5.0) == 65.0
+    assert Pin(firm=False).idle(away, 5.0) == INF
     assert Pin(seconds=3).idle(away, 5.0) == 8.0
     kept = [Kept(2, "", 1, 9.0), Kept(1, "", 1, 9.0), Kept(3, "", 1, 8.0)]
     assert [k.program for k in Pin().victims(kept, 5.0)] == [3, 1, 2]

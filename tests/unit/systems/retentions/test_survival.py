@@ -23,7 +23,9 @@ def full(used, waiting=0, total=TOTAL):
 
 def taught(durations, tool="bash", **knobs):
     """A policy that has seen a tool take so long, once each; it asks the price as threads leave."""
-    policy = Survival(**{"least": 1, "price": "market", "token_s": 1e-3, "token2_s": 0.0, **knobs})
+    policy = Survival(
+        **{"least": 1, "firm": False, "price": "market", "token_s": 1e-3, "token2_s": 0.0, **knobs}
+    )
     for i, seconds in enumerate(durations):
         policy.look(*full(0), 0.0)
         policy.idle(Away(1000 + i, "", 16, tool), 0.0)
@@ -75,7 +77,7 @@ def test_what_waits_takes_room_too():
     args = {"used": 500, "tool": "short"}
     assert leave(policy, 1, 1600, 20.0, **args) == INF
     assert leave(policy, 2, 1600, 20.0, **args, waiting=16 * 450) == 21.0
-    patient = Survival(waiting=0.0, price="market")
+    patient = Survival(waiting=0.0, firm=False, price="market")
     assert leave(patient, 1, 1600, 20.0, used=500, waiting=16 * 450) == INF
 
 
@@ -157,7 +159,7 @@ def test_a_tool_nobody_knows_goes_by_all_tools_and_then_by_decay():
     leave(policy, 2, 1600, 10.0)
     one, two = (policy._stakes[policy.absences.get(program, "")].bid(1.0) for program in (1, 2))
     assert one == two > 0.0
-    unknown = Survival(least=4)
+    unknown = Survival(least=4, firm=False)
     leave(unknown, 1, 1600, 0.0)
     for age in (0.5, 1.0, 3.0):  # ThunderAgent's decay: worth halves each second
         stakes = unknown._stakes[unknown.absences.get(1, "")]
@@ -169,7 +171,7 @@ def test_each_arm_knows_what_it_says():
     rows = [("bash", 2, 1.0), ("bash", 300, 9.0), ("search", 2, 20.0)] * 8
     bids = {}
     for by in ("elapsed", "tool", "tool+size", "oracle"):
-        policy = Survival(by=by, least=4)
+        policy = Survival(by=by, least=4, firm=False)
         for i, (tool, output, seconds) in enumerate(rows):
             leave(policy, i, 1600, 0.0, tool=tool, output=output, duration=seconds)
             policy.called(i, "", seconds)
