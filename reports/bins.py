@@ -42,7 +42,7 @@ def paint(_: Data, table: pd.DataFrame, label: str) -> Canvas:
     table = table[table.drawn]
     sets = list(dict.fromkeys(zip(table.workload, table.model, strict=True)))
     groups = {k: table[(table.workload == k[0]) & (table.model == k[1])] for k in sets}
-    rates = {k: sorted(set(part.rate.tolist())) for k, part in groups.items()}
+    rates = {k: sorted(part.rate.unique()) for k, part in groups.items()}
     systems = theme.marks(table.system)
     fig, axes = theme.panels(max(map(len, rates.values())), len(sets), share_y=False)
     for j, key in enumerate(sets):
