@@ -77,4 +77,5 @@ def _panel(ax: Any, rows: pd.DataFrame, systems: dict[str, theme.Mark], factor: 
                     capsize=2, zorder=3)  # fmt: skip
         ax.plot(line.place, factor * line.paper, color=mark.color, linestyle=":", linewidth=0.7,
                 marker=mark.marker, markersize=mark.size, markerfacecolor="white", zorder=2)  # fmt: skip
-    ax.set_ylim(bottom=0)
+    highest = factor * float(np.nanmax([rows["value"].max(), rows.paper.max()]))
+    ax.set_ylim(0, 1.25 * highest or None)  # two seeds' intervals would flatten everything

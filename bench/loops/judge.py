@@ -21,6 +21,8 @@ from bench.loops.study import Study
 from bench.stats import Estimate, t_interval
 
 PREDICTED = "predicted"
+WIDE = 4.0
+"""An interval of a ratio that spans more than this factor meets any claim: it tests none."""
 SLACK = 0.02
 """A curve that falls by less than this between two places still counts as rising."""
 
@@ -138,6 +140,9 @@ def _finding(study: Study, claim: Claim, panel: Panel) -> Finding:
         why = f"{panel.label}: not run at this scale"
         return Finding(Estimate(math.nan, note=why), NOT_TESTABLE, 0, why)
     found = _KINDS[claim.kind](study, claim, panel, places)
+    if claim.kind in ("ratio", "growth") and found.got.high > WIDE * found.got.low:
+        why = f"{panel.label}: {text(found.got)} on {found.seeds} seeds: too wide to test anything"
+        return Finding(found.got, NOT_TESTABLE, found.seeds, why)
     if math.isnan(found.got.value):
         why = f"{panel.label}: {found.got.note or 'no value'}"
         return Finding(found.got, NOT_TESTABLE, found.seeds, why)

@@ -126,10 +126,11 @@ class Study:
         """Programs that keep a loop of ``place`` full through the window, at the most steps/min expected."""
         if panel.programs:
             return panel.programs if panel.programs > 0 else int(place)
-        given = [x for rows in panel.paper.get("steps_per_min", {}).values() for x in rows]
-        most = panel.most or max(given)
-        alone = panel.fit.steps_per_min / panel.fit.place * place if panel.fit else most
-        steps = MARGIN * min(most, alone) * self.seconds(panel) / 60
+        given = panel.paper.get("steps_per_min", {})
+        most = panel.most or max(x for rows in given.values() for x in rows)
+        if panel.fit and given:  # steps/min cannot grow faster than the loop
+            most = min(most, max(rows[0] for rows in given.values()) / panel.places[0] * place)
+        steps = MARGIN * most * self.seconds(panel) / 60
         return int(place) + math.ceil(steps / self._steps[_group(panel)])
 
     def cells(self, wanted: Iterable[Wanted], phase: str, fitted: bool = True) -> list[Row]:
