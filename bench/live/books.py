@@ -104,10 +104,16 @@ class FrontLog:
             sleep(POLL_S)
 
     def _origin(self) -> float:
-        """When the gateway began (s of CLOCK_MONOTONIC): the last of them, if it was started again."""
-        with self._tail.path.open("rb") as file:
-            heads = [json.loads(line) for line in file if line.startswith(b'{"event":"log"')]
-        return float(heads[-1]["origin_monotonic"])
+        """When the gateway began (s of CLOCK_MONOTONIC): the last of them, if it was started again.
+
+        Raises InvalidRun if its log does not say.
+        """
+        try:
+            with self._tail.path.open("rb") as file:
+                heads = [json.loads(line) for line in file if line.startswith(b'{"event":"log"')]
+            return float(heads[-1]["origin_monotonic"])
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise InvalidRun(f"{self._tail.path}: no first line with origin_monotonic ({error!r})") from None
 
 
 def _concerns(line: Mapping[str, Any], run: str) -> bool:

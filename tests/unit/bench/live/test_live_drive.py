@@ -85,24 +85,30 @@ def test_no_two_runs_of_a_cell_have_one_name():
 def left(program, index, run="r"):
     return json.dumps({
         "event": "left", "name": f"{run}.{program}", "thread": "0.1", "index": index, "t_arrive": 1.0,
-        "t_admit": 1.0, "t_end": 2.0, "served": 1.0, "source": "log",
+        "t_admit": 1.0, "t_end": 2.0, "served": 1.0, "source": "log", "seq": index,
     }) + "\n"  # fmt: skip
 
 
 def test_the_gateways_log_is_complete_when_it_has_every_answered_call(tmp_path, monkeypatch):
-    """Calls that were cut have lines, too, and do not stand for others."""
+    """Calls that were cut have lines, too, and do not stand for others; programs that are over have ended."""
     path = tmp_path / "events.jsonl"
     log = FrontLog(path)
     path.write_text(left(0, 0) + left(0, 1) + left(7, 0, run="other"))
+    head, over = '{"event":"log","origin_monotonic":7.5}\n', '{"event": "ended", "name": "r.0", "t": 1.0}\n'
     waited = []
 
     def sleep(_):
         waited.append(1)
         with path.open("a") as file:
-            file.write(left(0, 2))
+            file.write(over if len(waited) > 1 else left(0, 2))
 
-    assert log.gather("r", {"0.0_1.0", "0.0_1.2"}, sleep=sleep).calls == 3
-    assert waited == [1]
+    with pytest.raises(InvalidRun, match="no first line with origin_monotonic"):
+        log.gather("r", {"0.0_1.0", "0.0_1.2"}, sleep=sleep)
+    path.write_text(head + left(0, 0) + left(0, 1) + left(7, 0, run="other"))
+    waited.clear()
+    found = log.gather("r", {"0.0_1.0", "0.0_1.2"}, sleep=sleep)
+    assert (found.calls, found.origin) == (3, 7.5)
+    assert waited == [1, 1]
     monkeypatch.setattr(books, "PATIENCE_S", 0.0)
     with pytest.raises(InvalidRun, match=r"1 of 1 answered calls are not in .*events.jsonl, 5\.\.0 first"):
         log.gather("r", {"5..0"}, sleep=lambda _: None)
