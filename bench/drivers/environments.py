@@ -111,8 +111,8 @@ class Environments:
         self._serve(now)
 
     def close(self, now: float) -> None:
-        """The run is over: what is still there is ``left``."""
-        self._settle(now)
+        """The run was over at ``now``: what is still there is ``left``; teardowns after it count to their end."""
+        self._settle(max(now, self._since))
         self._counts["left"] = float(self._there)
 
     def totals(self) -> dict[str, float]:

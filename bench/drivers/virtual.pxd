@@ -10,7 +10,7 @@ cdef double INF, GRID
 cdef class VirtualDriver(Effects):
     cdef public object table, sink
     cdef public bint plain_tools, reads_prompt, shared_table
-    cdef public double sample_s, next_sample
+    cdef public double sample_s, next_sample, ended
     cdef public dict runs
     cdef public long long seq, programs, calls
 

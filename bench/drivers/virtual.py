@@ -104,7 +104,7 @@ class VirtualDriver(Effects):
         self.shared_table = shared_table
         self.remaining = remaining
         self.sample_s = sample_s
-        self.next_sample = 0.0
+        self.next_sample = self.ended = 0.0
         self.progress = progress
         self.plain_tools = self.pool is None
         self.backlog: Backlog | None = None
@@ -120,6 +120,7 @@ class VirtualDriver(Effects):
             self._one_engine(self.engines[0])
         else:
             self._many_engines()
+        self.now = self.ended  # what came later was nobody's: a stale timeout, a lease
         self._sample()
         return RunEnd(self.now, self.programs, self.calls, [e.stats() for e in self.engines])
 
@@ -291,6 +292,7 @@ class VirtualDriver(Effects):
         del self.runs[program]
         run.tops.clear()  # a cycle: the task knows its run
         self.programs += 1
+        self.ended = self.now
         self.sink.program(run.close())
         self.table.end(program)
         if self.forget is not None:

@@ -121,3 +121,18 @@ def test_a_client_that_leaves_the_door_is_never_sent() -> None:
 def test_a_gate_that_never_lets_go_is_named() -> None:
     with pytest.raises(ProgramError, match="scripted never lets go of 1 programs"):
         run(agent(), agent(), times=[0.0, 1.0], gate=Scripted(until=INF))
+
+
+class Leased(Scripted):
+    """Wants to look again long after everybody has left."""
+
+    def request(self, call: Call, engines: Any, now: float) -> bool:
+        return True
+
+    def next_tick(self) -> float:
+        return 900.0
+
+
+def test_the_run_ends_with_its_last_program() -> None:
+    sink, end = run(agent(patience=500.0), times=[0.0], gate=Leased())
+    assert end.time == sink.programs[0].t_end == sink.samples[-1].time < 10.0
