@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -41,9 +42,13 @@ def render(found: Mapping[str, Any]) -> RenderableType:
         Text(f"report      {found['report']}"),
         Text(f"repeat      {found['repeat']}"),
         *([Text(f"variations  {found['varied']}")] if found.get("varied") else []),
-        Text(f"figures     {len(found['files']) // 3} as PNG, SVG and CSV in {found['files'][0].parent}"),
+        *([Text(figures)] if (figures := _figures(found["files"])) else []),
     ]
     return Group(*parts)
+
+
+def _figures(files: Sequence[Path]) -> str:
+    return f"figures     {len(files) // 3} as PNG, SVG and CSV in {files[0].parent}" if files else ""
 
 
 def cards(found: Mapping[str, Any]) -> list[RenderableType]:
