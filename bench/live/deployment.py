@@ -17,7 +17,7 @@ from bench.live.options import TINY
 from bench.live.plan import LivePlan
 from bench.live.room import VISIBLE
 from bench.live.served import python_of
-from systems.catalog import build_front
+from systems.catalog import build_front, build_retention
 from systems.engines.vllm_server import ServerOptions, VllmServer
 from systems.gateway.options import GatewayOptions, Target
 from systems.gateway.process import GatewayProcess
@@ -110,6 +110,7 @@ def engine_key(plan: LivePlan) -> str:
     what = [
         options.how, str(options.python), options.attach, plan.config.model, plan.config.replicas,
         plan.spec.scheduler, knobs, engine.preemption, engine.prefix_cache, limits,
+        _firm(plan),
     ]  # fmt: skip
     return json.dumps(what, sort_keys=True)
 
@@ -169,6 +170,7 @@ def server_options(
         "preemption": engine.preemption,
         "engine": number,
         "control": True,
+        "host": {"firm": True} if _firm(plan) else {},
         "flags": () if engine.prefix_cache else ("--no-enable-prefix-caching",),
     }
     if plan.served.kind == "gpu":
@@ -177,6 +179,11 @@ def server_options(
     return ServerOptions(
         _model(plan, folder), plan.config.model, **limits, **policy, model_cores=first, other_cores=others
     )
+
+
+def _firm(plan: LivePlan) -> bool:
+    """Whether newcomers wait in the engines for what the gateway has them keep."""
+    return bool(getattr(build_retention(plan.spec), "firm", False))
 
 
 def _model(plan: LivePlan, folder: Path) -> Path | str:

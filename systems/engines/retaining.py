@@ -133,17 +133,11 @@ class Pins:
             return False
         if self._order is None:
             self._order = deque(giving_up([pin.about for pin in self.pins.values()], self.victims, now))
-        order, spared = self._order, False
+        order = self._order
         while order and kv.at_once() < blocks:
-            key = order.popleft()
-            if key == own:
-                spared = True
-            else:
-                self.let_go(key, "given_up")
-        if spared and own is not None:
-            if kv.at_once() < blocks:
-                self.let_go(own, "given_up")
-            order.appendleft(own)  # it may still have to go for another call
+            if order[0] == own and len(order) > 1:
+                order[0], order[1] = order[1], order[0]
+            self.let_go(order.popleft(), "given_up")
         return self.count["given_up"] > before
 
     def let_go(self, key: Key, why: str) -> None:

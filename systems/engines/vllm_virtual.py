@@ -190,6 +190,7 @@ class VllmVirtualEngine:
         self._calls: dict[int, Call] = {}
         self._state = State()
         self._victims: Victims | None = None
+        self._firm = False
         self._ask("reset", id, config, scheduler, latency, preemption)
 
     def submit(self, call: Call, body: Body, snap: Snapshot, now: float) -> None:
@@ -254,6 +255,16 @@ class VllmVirtualEngine:
     def victims(self, victims: Victims | None) -> None:
         self._victims = victims
         self._ask("asks_victims", victims is not None)
+
+    @property
+    def firm(self) -> bool:
+        """Whether newcomers wait for what is kept."""
+        return self._firm
+
+    @firm.setter
+    def firm(self, firm: bool) -> None:
+        self._firm = firm
+        self._ask("be_firm", firm)
 
     def retain(self, program: int, thread: str, until: float, priority: int, now: float) -> int:
         """Keep what the thread's last call left until ``until`` (s) or its next call; blocks kept."""

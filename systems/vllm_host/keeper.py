@@ -39,6 +39,9 @@ class Keeper:
 
     ``needs(request)`` says how many blocks that nobody uses admitting it whole takes, pins aside;
     ``grows(request, tokens)`` how many more a call that has KV takes at least for that many tokens.
+    ``waits(request)``: the call that waits here for admission as this request; None for one that runs.
+    ``firm``: it gets nothing of what is kept while anything runs (``runs()``), unless something of its own
+    thread is kept (systems.protocols.Keeping).
     ``remember``: what programs left is known until they end, for ``retain``, ``drop`` and ``protect``;
     else only until ``settle``.
 
@@ -54,16 +57,22 @@ class Keeper:
         grows: Callable[[Any, int], int],
         victims: Victims | None = None,
         remember: bool = True,
+        firm: bool = False,
+        waits: Callable[[Any], Call | None] = lambda _: None,
+        runs: Callable[[], bool] = lambda: True,
     ) -> None:
         self.pins: dict[Key, Pin] = {}
         self.count: Counter[str] = Counter(dict.fromkeys(COUNTERS, 0))
         self.victims = victims
         self.remember = remember
+        self.firm = firm
         self._pool = manager.block_pool
         self._manager = manager
         self._now = now
         self._needs = needs
         self._grows = grows
+        self._waits = waits
+        self._runs = runs
         self._verdicts: dict[int, tuple[float, int]] = {}
         self._left: dict[Key, list[tuple[Block, object]]] = {}  # who left last last
         self._owners: dict[int, int] = {}  # block id -> pins that hold it
@@ -177,8 +186,11 @@ class Keeper:
         blocks = self._allocate(request, tokens, *args, **kwargs)
         if blocks is not None or not self._only or self._hopeless(request, tokens, *args, **kwargs):
             return blocks
+        call = self._waits(request)
+        if call is not None and self.barred(call):
+            return None
         given: list[tuple[Key, Pin]] = []
-        for key in self._victims():
+        for key in self._victims(call):
             given.append((key, self.pins[key]))
             self._let_go(key)
             blocks = self._allocate(request, tokens, *args, **kwargs)
@@ -210,6 +222,10 @@ class Keeper:
             return False
         return bool(need > self._pool.get_num_free_blocks() + self._only)
 
+    def barred(self, call: Call) -> bool:
+        """Whether a call that waits gets nothing of what is kept now."""
+        return self.firm and (call.program, call.thread) not in self.pins and self._runs()
+
     def reclaimable(self) -> int:
         """Blocks that only pins hold."""
         return self._only
@@ -222,13 +238,17 @@ class Keeper:
         """Whether somebody else than pins holds it."""
         return bool(block.ref_cnt > self._owners.get(block.block_id, 0))
 
-    def _victims(self) -> Iterator[Key]:
-        """All pins in the order of giving up: the policy's, then those it left out."""
+    def _victims(self, call: Call | None) -> Iterator[Key]:
+        """All pins in the order of giving up: the policy's, then those it left out, then that of ``call``."""
+        own = None if call is None else (call.program, call.thread)
         if self._order is None:
             kept = [pin.about for pin in self.pins.values()]
             self._order = deque(giving_up(kept, self.victims, self._now()))
-        while self._order:
-            if (key := self._order.popleft()) in self.pins:
+        order = self._order
+        while order:
+            if order[0] == own and len(order) > 1:
+                order[0], order[1] = order[1], order[0]
+            if (key := order.popleft()) in self.pins:
                 yield key
 
     # Blocks

@@ -26,7 +26,9 @@ class HostOptions:
     ``steps``: another, for one per engine step. ``retention``: what is kept of
     programs that are away: none, control (what clients say), a policy of ``systems/retentions``
     or ``pkg.mod:Class``, built with ``retention_knobs``; ``kept``: a file
-    for what that policy thinks. ``control``: path of the control channel's socket (docs/vllm.md).
+    for what that policy thinks. ``firm``: newcomers wait for what is kept, whatever the policy says of
+    itself (where clients decide, nobody else says it).
+    ``control``: path of the control channel's socket (docs/vllm.md).
     Raises ValueError for an unknown preemption or retention.
     """
 
@@ -38,6 +40,7 @@ class HostOptions:
     retention: str = "none"
     retention_knobs: Mapping[str, Any] = field(default_factory=dict)
     kept: str | None = None
+    firm: bool = False
     control: str | None = None
     engine: int = 0
     record_decisions: bool = False

@@ -22,6 +22,20 @@ class Queues(Protocol):
     def __iter__(self) -> Iterator[Request]: ...
 
 
+class Guard(Protocol):
+    """What retention says of waiting calls (systems.vllm_host.retention.Retained)."""
+
+    @property
+    def firm(self) -> bool:
+        """Whether it says anything."""
+
+    def barred(self, request: Request, promised: int) -> bool:
+        """Whether what is kept stops it; ``promised``: blocks, not kept, that others will take."""
+
+    def lacking(self, request: Request) -> int:
+        """Its blocks that it shares neither with calls nor with what is kept."""
+
+
 class Host(Protocol):
     """What a plan asks of and does to ``systems.vllm_host.scheduler.PolicyMixin``."""
 
@@ -30,6 +44,9 @@ class Host(Protocol):
     held: dict[str, Request]
     max_num_running_reqs: int
     max_num_scheduled_tokens: int
+    @property
+    def retained(self) -> Guard | None:
+        """Where KV is kept."""
 
     def free_blocks(self) -> int:
         """Blocks nobody uses."""
@@ -73,9 +90,11 @@ class Plan:
 
     def __init__(self, host: Host) -> None:
         self.host = host
+        self.guard = host.retained if host.retained is not None and host.retained.firm else None
         self.slots = host.max_num_running_reqs - len(host.running)
         self.budget = host.max_num_scheduled_tokens
         self.reserved = 0
+        self.unkept = 0  # of these, blocks that are not kept
         self.given: dict[str, int] = {}
         self.queue: list[tuple[Order, Request]] = [(r.priority, r) for r in host.held.values()]
         heapify(self.queue)
@@ -139,14 +158,22 @@ class Plan:
             if not self._find_room(request):
                 return False
         need, hit_tokens = self.host.blocks_needed(request)  # looks the whole prompt up
-        while need > self._free():
+        while need > self._free() or self._barred(request, self.unkept):
             if not self._find_room(request):
                 return False
             need, hit_tokens = self.host.blocks_needed(request)
         self.slots -= 1
-        self.reserved += need
+        self._reserve(request, need)
         self._give(request, request.num_tokens - hit_tokens)
         return True
+
+    def _barred(self, request: Request, promised: int) -> bool:
+        return self.guard is not None and self.guard.barred(request, promised)
+
+    def _reserve(self, request: Request, need: int) -> None:
+        self.reserved += need
+        if self.guard is not None:
+            self.unkept += self.guard.lacking(request)
 
     def _find_room(self, request: Request) -> bool:
         """Displace the worst running call, if ``request`` outranks it."""
@@ -183,8 +210,16 @@ class HoldPlan(Plan):
 
     def _free(self) -> int:
         """Free blocks net of reservations and of what the running calls take in this step."""
+        return super()._free() - self._grown()
+
+    def _grown(self) -> int:
         host = self.host
-        return super()._free() - sum(host.growth(r, self.given.get(r.request_id, 1)) for r in host.running)
+        return sum(host.growth(r, self.given.get(r.request_id, 1)) for r in host.running)
+
+    def _short(self, request: Request, need: int, held: bool) -> bool:
+        if need > self._free():
+            return True
+        return not held and self._barred(request, self.unkept + self._grown())
 
     def _remove(self, victim: Request) -> None:
         self.host.hold(victim)
@@ -198,7 +233,7 @@ class HoldPlan(Plan):
             return False
         held = request.request_id in self.host.held
         need, hit_tokens = self._need(request, held)
-        while need > self._free():
+        while self._short(request, need, held):
             if not self._find_blocks(request):
                 return False
             need, hit_tokens = self._need(request, held)
@@ -208,7 +243,7 @@ class HoldPlan(Plan):
             self.host.resume(request)
             self.worst = self.host.worst()
         else:
-            self.reserved += need
+            self._reserve(request, need)
         return True
 
     def _need(self, request: Request, held: bool) -> tuple[int, int]:

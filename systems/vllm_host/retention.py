@@ -31,6 +31,9 @@ class Retained:
             host.growth,
             None if self.policy is None else self.policy.victims,
             options.control is not None,
+            options.firm or bool(getattr(self.policy, "firm", False)),
+            self._waits,
+            lambda: bool(host.running),
         )
         self._host = host
         self._watches = bool(getattr(self.policy, "watches", False))
@@ -51,6 +54,30 @@ class Retained:
             if self._watches:
                 self.policy.back(call.program, call.thread, cached, call.prompt_tokens, self._host.now())
                 self._write()
+
+    def _waits(self, request: Any) -> Call | None:
+        """Whose call it is, if it waits for admission and has no KV."""
+        account = self._host.accounts[request.request_id]
+        waits = not account.in_batch and request.request_id not in self._host.held
+        return account.call if waits else None
+
+    @property
+    def firm(self) -> bool:
+        """Whether newcomers wait for what is kept."""
+        return self.keeper.firm
+
+    def barred(self, request: Any, promised: int) -> bool:
+        """Whether what is kept stops a waiting call; ``promised``: blocks, not kept, that others take."""
+        if not self.keeper.barred(self._host.accounts[request.request_id].call):
+            return False
+        free: int = self._host.kv_cache_manager.block_pool.get_num_free_blocks()
+        return self.lacking(request) > free - promised
+
+    def lacking(self, request: Any) -> int:
+        """Blocks of a waiting call that it shares neither with calls nor with what is kept."""
+        found = self._host.kv_cache_manager.get_computed_blocks(request)[0].blocks[0]
+        whole: int = -(-request.num_tokens // self._host.block_size)
+        return whole - len([True for block in found if block.ref_cnt])
 
     def left(self, call: Call, request: Any) -> None:
         """A call is over, its blocks are free. It named its ``tool``, and ``retain_s``, which counts, too."""

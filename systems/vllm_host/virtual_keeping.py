@@ -20,6 +20,10 @@ class Keeps:
         """Whom to ask what is given up first."""
         self._keeper.victims = victims
 
+    def be_firm(self, firm: bool) -> None:
+        """Whether newcomers wait for what is kept."""
+        self._keeper.firm = firm
+
     def retain(self, program: int, thread: str, until: float, priority: int, now: float) -> int:
         """Keep what the thread's last call left until ``until`` (s) or its next call; blocks kept."""
         return int(self._keeper.keep((program, thread), until, priority, now))

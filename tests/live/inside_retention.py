@@ -154,7 +154,7 @@ def pressure():
     A step takes a whole prompt, so that what a resumed call finds in the cache cannot change any time.
     """
     found = []
-    forever = {"seconds": INF}
+    forever = {"seconds": INF, "firm": False}
     for retention, knobs in (("none", {}), ("pin", forever), (f"{__name__}:Silent", forever)):
         rng = Random(3)
         engine = Engine(EngineConfig(60, 6, 4096, 2048), retention=retention, retention_knobs=knobs)

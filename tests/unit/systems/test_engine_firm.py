@@ -132,7 +132,7 @@ def test_what_a_call_took_over_is_no_longer_in_the_way(make: Any) -> None:
 
 
 def test_who_comes_behind_a_newcomer_waits_with_it(make: Any) -> None:
-    """Until its own time is over as well; then it is a newcomer, and finds too little room beside the other."""
+    """Until its own time is over as well; then it is a newcomer, and has too little room beside the other."""
     world = crowded(make, 10.0)
     come(world, 1.5, 3, 5 * BLOCK)
     come(world, 4.5, 1, 1)

@@ -53,6 +53,7 @@ class Pool:
 class Request:
     request_id: int
     blocks: list = field(default_factory=list)
+    call: Call | None = None
 
     @property
     def num_tokens(self):
@@ -88,25 +89,29 @@ class Manager:
 class World:
     """A keeper, and calls that come and go."""
 
-    def __init__(self, size=20, victims=None):
+    def __init__(self, size=20, victims=None, firm=False):
         self.now, self.manager, self.calls = 0.0, Manager(size), 0
         self.pool = self.manager.block_pool
         self.least = None  # what the keeper is told that a call needs at least; None: the truth
+        self.runs = True
         self.keeper = Keeper(
-            self.manager, lambda: self.now, lambda r: r.wants, lambda r, tokens: self.floor(tokens), victims
-        )
+            self.manager, lambda: self.now, lambda r: r.wants, lambda r, tokens: self.floor(tokens), victims,
+            firm=firm, waits=lambda request: request.call, runs=lambda: self.runs,
+        )  # fmt: skip
 
     def floor(self, tokens):
         return tokens // BLOCK if self.least is None else self.least
 
-    def admit(self, blocks, hits=None):
+    def admit(self, blocks, hits=None, program=-1):
         """Of a call for so many blocks, hits among them; None if it has to wait."""
         request = Request(self.calls)
+        request.call = Call(self.calls, program, "", 0, blocks * BLOCK)
         request.wants = blocks - sum(self.keeper.held_by_calls(b) for b in hits or ())
         self.calls += 1
         found = self.manager.allocate_slots(
             request, blocks * BLOCK, new_computed_blocks=hits or [], full_sequence_must_fit=True
         )
+        request.call = None
         return None if found is None else request
 
     def grow(self, request, blocks):
@@ -157,6 +162,33 @@ def test_pins_a_policy_left_out_come_last_by_their_deadlines():
         assert world.admit(4) is not None
         order += before - world.kept()
     assert order == [1, 3, 4, 2, 0]
+
+
+def test_a_newcomer_gets_nothing_of_what_is_firmly_kept_while_somebody_runs():
+    world = World(20, firm=True)
+    for program in (1, 2):
+        world.leaves(program, 8)
+    assert world.admit(6) is None
+    assert world.admit(4) is not None
+    world.runs = False
+    assert world.admit(6) is not None
+    assert world.kept() == {2}
+
+
+def test_who_runs_or_is_kept_takes_what_is_firmly_kept_for_others_first():
+    """Program 1's own time is up first; the call needs more than what is kept for program 2, at the end."""
+    world = World(20, firm=True)
+    for program, seconds in ((1, 10.0), (2, 20.0), (3, 30.0)):
+        world.leaves(program, 5, seconds)
+    running = world.admit(4)
+    assert world.grow(running, 2)
+    assert world.kept() == {2, 3}
+    world.leaves(1, 4, 5.0)
+    mine = world.keeper.pins[1, ""].blocks
+    assert world.admit(9, hits=mine[:2], program=1) is not None
+    assert world.kept() == {1}
+    assert world.admit(4, program=1) is not None
+    assert world.kept() == set()
 
 
 def test_a_policy_is_asked_once_until_the_clock_or_a_pin_changes_its_mind():

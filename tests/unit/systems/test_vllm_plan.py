@@ -1,6 +1,9 @@
 """What a plan asks of its host: each look into the prefix cache goes through a whole prompt."""
 
 from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
 
 from systems.vllm_host.plan import Plan
 
@@ -26,6 +29,7 @@ class Host:
     looked_up: list = field(default_factory=list)
     displaced: list = field(default_factory=list)
     asked: int = 0
+    retained: Any = None
 
     def free_blocks(self):
         return self.free
@@ -73,6 +77,33 @@ def test_a_call_that_lacks_blocks_is_looked_up_after_each_victim():
     Plan(host).run()
     assert host.displaced == ["low3", "low2"]
     assert host.looked_up == ["high0"] * 3
+
+
+class Guard:
+    """What is kept stops all but the first call while more than ``most`` run."""
+
+    firm = True
+
+    def __init__(self, host, most):
+        self.host, self.most, self.promised = host, most, []
+
+    def barred(self, request, promised):
+        self.promised.append(promised)
+        return len(self.host.running) > self.most
+
+    def lacking(self, request):
+        return 3
+
+
+@pytest.mark.parametrize(("firm", "displaced"), [(True, ["low3", "low2"]), (False, [])])
+def test_a_call_that_what_is_kept_stops_displaces_until_it_does_not(firm, displaced):
+    """What the first one takes is promised to it when the second is looked at."""
+    host = Host(calls("low", 3, 4), calls("high", 0, 2), free=9, max_num_running_reqs=9)
+    host.retained = guard = Guard(host, 2)
+    guard.firm = firm
+    Plan(host).run()
+    assert host.displaced == displaced
+    assert guard.promised == ([0, 0, 0, 3] if firm else [])
 
 
 def test_who_outranks_nobody_is_not_looked_up():

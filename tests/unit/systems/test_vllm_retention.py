@@ -142,6 +142,31 @@ def test_what_a_policy_thinks_goes_to_the_file_or_away(tmp_path):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("policy", "option", "firm"), [(True, False, True), (False, True, True), (False, False, False)]
+)
+def test_newcomers_wait_if_the_policy_says_so_or_the_server_is_told(monkeypatch, policy, option, firm):
+    """Twelve of twenty blocks are kept, for two threads; eight are left, and four of the kept are a hit."""
+    monkeypatch.setattr(Told, "firm", policy, raising=False)
+    host = Host(firm=option)
+    retained = Retained(host)
+    for program in (1, 2):
+        ended(host, retained, program, 6)
+    found = list(retained.keeper.pins[1, "0"].blocks[:4])
+    host.kv_cache_manager.get_computed_blocks = lambda request: (SimpleNamespace(blocks=(found,)), 64)
+    host.block_size = BLOCK
+    newcomer, again = (SimpleNamespace(request_id=name, num_tokens=12 * BLOCK) for name in ("new", "old"))
+    for request, program in ((newcomer, 3), (again, 1)):
+        call = Call(program, program, "0", 0, 192)
+        host.accounts[request.request_id] = SimpleNamespace(call=call, in_batch=False)
+    assert retained.firm == firm
+    assert retained.lacking(newcomer) == 8
+    assert [retained.barred(newcomer, promised) for promised in (0, 1)] == [False, firm]
+    assert not retained.barred(again, 99)
+    host.running.clear()
+    assert not retained.barred(newcomer, 1)
+
+
 @pytest.mark.parametrize("name", ["pin", "continuum-fixed", "continuum-ttl", "survival"])
 def test_the_policies_of_the_folder_run_in_a_server(name):
     options = HostOptions(retention=name)

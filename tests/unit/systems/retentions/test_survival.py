@@ -304,8 +304,8 @@ def test_tools_beyond_all_bounds_are_forgotten():
 @pytest.mark.parametrize(
     "knobs",
     [{"by": "luck"}, {"least": 0}, {"window": 0}, {"window": True}, {"decay": "cubic"}, {"half_life": 0.0},
-     {"half_life": INF}, {"price": "free"}, {"waiting": -1}, {"token_s": -1.0},
-     {"token_s": 0.0, "token2_s": 0.0}],
+     {"half_life": INF}, {"price": "free"}, {"firm": 1}, {"price": "shortage", "firm": True}, {"waiting": -1},
+     {"token_s": -1.0}, {"token_s": 0.0, "token2_s": 0.0}],
 )  # fmt: skip
 def test_wrong_knobs_are_refused_by_name(knobs):
     with pytest.raises(ValueError, match=next(iter(knobs))):
