@@ -111,7 +111,7 @@ class Environments:
         self._serve(now)
 
     def close(self, now: float) -> None:
-        """The run was over at ``now``: what is still there is ``left``; teardowns after it count to their end."""
+        """The run was over at ``now``: what is there is ``left``; teardowns after it count to their end."""
         self._settle(max(now, self._since))
         self._counts["left"] = float(self._there)
 
