@@ -81,7 +81,8 @@ class Panel:
 
     ``most``: steps/min that no system exceeds (of the paper's values where it gives some): how many programs
     a window needs; ``programs``: exactly so many instead (fixed work; below 0: one for each place).
-    ``trace``: a folder of recorded sessions, below that of traces, in place of ``workload``.
+    ``shared``: tokens that all its contexts begin with. ``trace``: a folder of recorded sessions, below that
+    of traces, in place of ``workload``.
     ``paper``: quantity -> system -> value at each place. ``at``: where a panel made from axes lies on them.
     """
 
@@ -101,6 +102,7 @@ class Panel:
     fit: Fit | None = None
     most: float = 0.0
     programs: int = 0
+    shared: int = 0
     paper: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
     at: Mapping[str, str] = field(default_factory=dict)
     warm_up: float = 0.0

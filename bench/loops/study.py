@@ -144,7 +144,7 @@ class Study:
         warm_up = panel.warm_up or self.scale.warm_up
         window = window_of(log.programs, warm_up, panel.window or self.scale.window)
         capacity = float(result.summary["card"]["engine"]["kv_blocks"]) * BLOCK * panel.replicas
-        found = numbers(log, window, capacity, panel.replicas) | beside(result.summary)
+        found = numbers(log, window, capacity, panel.replicas, panel.shared) | beside(result.summary)
         return Row(
             panel.name, wanted.system, wanted.place, wanted.seed, found, result, wanted.varied,
             window.seconds, window.covered,

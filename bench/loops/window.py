@@ -80,14 +80,20 @@ def window_of(programs: pd.DataFrame, warm_up: float, length: float) -> Window:
     return Window(warm_up, min(warm_up + length, last), length)
 
 
-def numbers(log: Log, window: Window, capacity: float, replicas: int = 1) -> Numbers:
-    """Every quantity of ``QUANTITIES`` that a log gives; ``capacity``: KV tokens of all engines together."""
+def numbers(log: Log, window: Window, capacity: float, replicas: int = 1, shared: int = 0) -> Numbers:
+    """Every quantity of ``QUANTITIES`` that a log gives; ``capacity``: KV tokens of all engines together,
+    ``shared``: tokens that every context begins with and a cache holds once on each engine."""
     calls = log.calls.assign(until=steps(log.programs, log.calls).end)
     here = calls[~calls.aborted & calls.t_end.between(window.start, window.end)]
     found = _whole(log) | _balance(log.engine, window, round(capacity / replicas / BLOCK))
     if window.seconds <= 0 or here.empty:
         return found
-    return found | _steps(here, window) | _loop(calls, here, window, capacity) | _holds(calls, window)
+    return (
+        found
+        | _steps(here, window)
+        | _loop(calls, here, window, capacity, shared, replicas)
+        | _holds(calls, window)
+    )
 
 
 def _steps(here: pd.DataFrame, window: Window) -> Numbers:
@@ -106,17 +112,19 @@ def _steps(here: pd.DataFrame, window: Window) -> Numbers:
     }
 
 
-def _loop(calls: pd.DataFrame, here: pd.DataFrame, window: Window, capacity: float) -> Numbers:
+def _loop(
+    calls: pd.DataFrame, here: pd.DataFrame, window: Window, capacity: float, shared: int, replicas: int
+) -> Numbers:
     """Little's law of the loop: steps/s times the mean cycle against threads that are in it."""
     cycle = float((here.until - here.t_arrive).mean())
     stay = (calls.until.clip(upper=window.end) - calls.t_arrive.clip(lower=window.start)).clip(lower=0.0)
     threads = float(stay.sum()) / window.seconds
-    held = float((stay * (calls.prompt_tokens + calls.output_tokens)).sum()) / window.seconds
+    own = float((stay * (calls.prompt_tokens + calls.output_tokens - shared)).sum()) / window.seconds
     return {
         "cycle": cycle,
         "in_loop": threads,
         "little": len(here) / window.seconds * cycle / threads if threads else math.nan,
-        "pressure": held / capacity,
+        "pressure": (own + shared * replicas) / capacity,
     }
 
 

@@ -26,6 +26,8 @@ def test_the_working_set_is_the_contexts_of_those_that_are_there():
     found = numbers(log, Window(0.0, 2.0, 2.0), capacity=400.0)
     # from 0, .5, 1 and 1.5 s on, each program has a context of 110 tokens until 2 s
     assert found["pressure"] == pytest.approx(110 * (2.0 + 1.5 + 1.0 + 0.5) / 2.0 / 400.0)
+    once = numbers(log, Window(0.0, 2.0, 2.0), capacity=400.0, shared=50)["pressure"]
+    assert once == pytest.approx((60 * (2.0 + 1.5 + 1.0 + 0.5) / 2.0 + 50) / 400.0)
 
 
 def test_the_window_ends_where_the_backlog_is_empty():
