@@ -44,6 +44,7 @@ class Host(Protocol):
     held: dict[str, Request]
     max_num_running_reqs: int
     max_num_scheduled_tokens: int
+
     @property
     def retained(self) -> Guard | None:
         """Where KV is kept."""

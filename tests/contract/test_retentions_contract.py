@@ -15,7 +15,8 @@ ARMS = [
     {"by": "tool+size"},
     {"by": "oracle"},
     {"decay": "linear", "least": INF},
-    {"price": "market"},
+    {"firm": False},
+    {"firm": False, "price": "market"},
 ]
 CASES = [*((name, {}) for name in retention_names()), *(("survival", arm) for arm in ARMS)]
 IDS = [" ".join([name, *map(str, knobs.values())]) for name, knobs in CASES]
@@ -57,6 +58,7 @@ class Host:
         until = self.policy.idle(absence, self.now)
         assert isinstance(until, float)
         assert until == until
+        assert until < INF or not getattr(self.policy, "firm", False)
         self.answers.append(until)
         self.away[thread] = (self.now + seconds, tokens)
         if until > self.now:

@@ -21,11 +21,13 @@ from workloads.keys import mix
 
 CASES = [(name, {}) for name in names()]
 CASES += [
-    ("survival", {"price": "market"}),
+    ("survival", {"firm": False}),
+    ("pin", {"firm": False}),
+    ("infercept", {"firm": True}),
     ("survival", {"by": "oracle"}),
     ("infercept", {"estimate": "mean"}),
 ]
-IDS = [" ".join([name, *knobs.values()]) for name, knobs in CASES]
+IDS = [" ".join([name, *map(str, knobs.values())]) for name, knobs in CASES]
 ROWS = [field.name for field in fields(Finished) if field.name != "call"]
 TOOLS = {
     "bash": lambda rng: rng.lognormvariate(-1.0, 1.5),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from systems.engines.reference import ReferenceEngine
 from systems.engines.sim import SimEngine
 from systems.schedulers.fcfs import Fcfs
-from tests.unit.systems.test_engine_keeping import World
+from tests.unit.systems.test_engine_keeping import CONFIG, World
 from vocabulary import BLOCK, INF, Call, Finished, Slot, Snapshot
 
 
@@ -150,3 +151,52 @@ def test_a_newcomer_displaces_before_it_takes_what_is_kept(make: Any) -> None:
         assert found[50].t_first_sched == 2.0
         assert found[2].preemptions == displaced
         assert world.counts() == counts
+
+
+def test_what_is_promised_to_the_first_newcomer_is_not_there_for_the_second(make: Any) -> None:
+    """Ten are kept, six in use, four left: the first of two that outrank those in use takes the four."""
+    world = World(make, scheduler=TwoLevels())
+    world.engine.firm = True
+    world.ask(1, 10 * BLOCK)
+    world.keep(1)
+    for program, blocks in ((2, 4), (3, 2)):
+        world.start(program, blocks * BLOCK - 4, output=4)
+    come(world, 1.5, 50, 4 * BLOCK)
+    come(world, 1.5, 51, 4 * BLOCK)
+    found = rows(world)
+    assert [found[program].t_first_sched for program in (50, 51)] == [2.0, 2.0]
+    assert [found[program].preemptions for program in (2, 3)] == [1, 1]
+    assert world.counts() == {"pinned": 1}
+
+
+def test_between_passes_nobody_is_looked_at_and_no_pass_is_missed(make: Any) -> None:
+    """Passes are at 1, 5, 9, .. s: what ends at 11, 7 or 38 s lets the newcomer in at the next of them."""
+    config = replace(CONFIG, schedule_every=4)
+    for kept_s, released, since in ((10.0, None, 13.0), (INF, 7.0, 9.0), (INF, None, 41.0)):
+        world = crowded(make, kept_s, config=config)
+        come(world, 1.5, 3, 5 * BLOCK)
+        if released is not None:
+            assert not world.run(until=released)
+            world.engine.release(1, released)
+        assert rows(world)[3].t_first_sched == since
+
+
+def test_what_a_swapped_call_takes_over_is_looked_at_in_the_next_step(make: Any) -> None:
+    """One thread has two calls: what the second left is kept until the first, swapped out at 2 s, is back.
+
+    That is at 5 s, with all its KV in place, so that nothing is computed but tokens of running calls.
+    """
+    config = replace(CONFIG, max_num_seqs=4, preemption="swap", host_blocks=100)
+    world = World(make, config, TwoLevels())
+    world.engine.firm = True
+    for program, new, output in ((4, 1, 60), (2, 47, 50), (2, 64, 1), (50, 1, 5)):
+        world.start(program, new, output=output)
+    (second,) = world.run(until=1.0)
+    assert (second.call.seq, world.keep(2)) == (2, 10)
+    world.start(51, 1, output=60)
+    come(world, 1.5, 52, 1, output=3)
+    world.run(until=4.5)
+    world.start(3, 8 * BLOCK, at=4.5)
+    found = rows(world)
+    assert (found[2].preemptions, found[2].swap_s, found[2].reprefill_tokens) == (1, 0.0, 0)
+    assert (world.counts()["released"], found[3].t_first_sched) == (1, 6.0)
