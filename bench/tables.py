@@ -97,8 +97,8 @@ CALLS = Table(
         *_same(
             "engine:i4 t_arrive:f8 t_first_sched:f8 t_first_token:f8 t_end:f8 output_tokens:i4 "
             "cached_tokens:i4 prefill_tokens:i4 reprefill_tokens:i8 prefill_s:f8 reprefill_s:f8 "
-            "decode_s:f8 swap_s:f8 wait_s:f8 hold_s:f8 served:f8 steps:i4 preemptions:i4 demotions:i4 promotions:i4 "
-            "level:i4 aborted:b"
+            "decode_s:f8 swap_s:f8 wait_s:f8 hold_s:f8 served:f8 steps:i4 preemptions:i4 demotions:i4 "
+            "promotions:i4 level:i4 aborted:b"
         ),
     ),
 )
