@@ -149,6 +149,8 @@ class GovernedDriver(VirtualDriver):
             views = [e.view() for e in self.engines]
             engine = self.router.route(call, views, self.now) if len(views) > 1 else 0
         task.engine = engine
+        if self.keeper is not None:
+            self.keeper.sent(call, engine, self.now)
         self.submit(task, effect)
 
     def _let_in(self, program: int) -> None:
@@ -166,6 +168,8 @@ class GovernedDriver(VirtualDriver):
     def _drop(self, engine: int, program: int) -> None:
         found: Any = self.engines[engine]
         found.drop(program, self.now)
+        if self.keeper is not None:
+            self.keeper.dropped(program, engine, self.now)
 
     def _waiting(self) -> int:
         return 0 if self.door is None else self.door.tokens
@@ -179,6 +183,9 @@ class GovernedDriver(VirtualDriver):
         if row is None:
             super()._abort(call, engine)
             return
+
+        if self.keeper is not None:
+            self.keeper.gave_up(call)
 
         def leave() -> None:
             super(GovernedDriver, self).left(row)

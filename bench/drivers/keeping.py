@@ -67,6 +67,26 @@ class Keeper:
                 self.retention.called(call.program, call.thread, now)
         return left.tokens // BLOCK * BLOCK if left.until > now else 0
 
+    def sent(self, call: Call, engine: int, now: float) -> None:
+        """The call goes to ``engine``: what is kept for its thread on another one serves nobody any more."""
+        left = self._left.get(call.program, {}).get(call.thread)
+        if left is not None and left.until > now and left.engine != engine:
+            self.engines[left.engine].retain(call.program, call.thread, now, 0, now)
+            left.until = now
+
+    def gave_up(self, call: Call) -> None:
+        """A call left the door without having been sent: its thread is still where it was."""
+        self._asked.pop(call.seq, None)
+
+    def dropped(self, program: int, engine: int, now: float) -> None:
+        """What the program left on ``engine`` is to go, so nothing of it is kept from now on."""
+        threads = self._left.get(program, {})
+        for thread, left in list(threads.items()):
+            if left.engine == engine and left.away:
+                left.until = min(left.until, now)
+            elif left.engine == engine:  # the policy has not been asked, and need not be
+                del threads[thread]
+
     def ended(self, row: Finished) -> None:
         """A call left its engine: what its thread left there."""
         call = row.call

@@ -10,6 +10,7 @@ import pytest
 from bench.drivers.virtual import ProgramError
 from systems.gates.program_cap import ProgramCap
 from systems.protocols import Pause, Resume
+from tests.scenarios import RoundRobin
 from tests.unit.bench.test_virtual_driver import run
 from vocabulary import INF, Call, GateEvent
 from workloads.session import Program, Session, TimedOut
@@ -136,3 +137,105 @@ class Leased(Scripted):
 def test_the_run_ends_with_its_last_program() -> None:
     sink, end = run(agent(patience=500.0), times=[0.0], gate=Leased())
     assert end.time == sink.programs[0].t_end == sink.samples[-1].time < 10.0
+
+
+class Remembers:
+    """Keeps everything for an hour, and notes what it is told."""
+
+    name, watches = "remembers", True
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+
+    def look(self, view: Any, waiting_tokens: int, now: float) -> None:
+        self.told.append(("look", view.id))
+
+    def idle(self, away: Any, now: float) -> float:
+        self.told.append(("idle", away.program, away.tool, away.tokens, away.engine, now))
+        return now + 3600.0
+
+    def victims(self, candidates: Any, now: float) -> Any:
+        return candidates
+
+    def called(self, program: int, thread: str, now: float) -> None:
+        self.told.append(("called", program, now))
+
+    def back(self, program: int, thread: str, cached: int, prompt: int, now: float) -> None:
+        self.told.append(("back", program, cached, prompt, now))
+
+    def end(self, program: int, now: float) -> None:
+        self.told.append(("end", program))
+
+
+def test_retention_is_asked_when_the_tool_begins_and_told_when_it_is_over() -> None:
+    retention = Remembers()
+    _, end = run(agent(calls=2, tool=3.0), times=[0.0], retention=retention, retains=True)
+    first = ("idle", 0, "bash", 20, 0, 4.0)
+    assert retention.told[:2] == [("look", 0), first]
+    assert retention.told[2:4] == [("called", 0, 7.0), ("back", 0, 16, 36, 7.0)]
+    assert retention.told[-1] == ("end", 0)
+    assert (end.said["kept"]["pinned"], end.said["kept"]["hits"]) == (2, 1)
+
+
+def test_what_is_kept_where_a_thread_no_longer_is_is_let_go() -> None:
+    seen: list[int] = []
+
+    class Counting(Remembers):
+        def victims(self, candidates: Any, now: float) -> Any:
+            seen.append(len(candidates))
+            return candidates
+
+    _, end = run(
+        agent(calls=3, tool=1.0),
+        times=[0.0],
+        engines=2,
+        router=RoundRobin(),
+        retention=Counting(),
+        retains=True,
+    )
+    assert end.said["kept"]["pinned"] == 3
+    assert end.said["kept"]["released"] >= 2
+
+
+class PausesAtTheEnd(Scripted):
+    """Lets everybody in, and pauses program 0 when its first turn is over; its KV is to go."""
+
+    paused = False
+
+    def request(self, call: Call, engines: Any, now: float) -> bool:
+        return True
+
+    def next_tick(self) -> float:
+        return INF
+
+    def tick(self, engines: Any, now: float) -> list[Pause | Resume]:
+        if self.paused or not any(kind == "finish" for kind, *_ in self.told):
+            return []
+        self.paused = True
+        return [Pause(0, 0, frees_kv=True)]
+
+
+def test_kv_that_a_pause_frees_is_not_kept_again() -> None:
+    retention = Remembers()
+    _, end = run(
+        agent(calls=2, tool=3.0), times=[0.0], gate=PausesAtTheEnd(), retention=retention, retains=True
+    )
+    assert end.said["kept"]["dropped_blocks"] == 1
+    assert [what[0] for what in retention.told if what[0] == "idle"] == ["idle"]  # after the second call only
+
+
+def test_a_call_given_up_at_the_door_leaves_nothing_with_the_keeper() -> None:
+    class Later(Scripted):
+        def request(self, call: Call, engines: Any, now: float) -> bool:
+            self.waiting = call.index > 0
+            return not self.waiting
+
+        def next_tick(self) -> float:
+            return INF
+
+    retention = Remembers()
+    sink, _ = run(
+        agent(calls=2, tool=3.0, patience=10.0), times=[0.0], gate=Later(), retention=retention, retains=True
+    )
+    assert [row.aborted for row in sink.calls] == [False, True]
+    assert [what[0] for what in retention.told] == ["look", "idle", "called", "end"]

@@ -28,7 +28,9 @@ def run(*programs: Make, times: list[float] | None = None, **options: Any) -> tu
     spec = load_system("vllm-opt")
     table, sink = build_table(spec), MemorySink()
     count, router = options.pop("engines", 1), options.pop("router", None) or build_router(spec)
-    config = EngineConfig(kv_blocks=1000, max_num_seqs=options.pop("seqs", 64))
+    config = EngineConfig(
+        kv_blocks=1000, max_num_seqs=options.pop("seqs", 64), retains=options.pop("retains", False)
+    )
     engines = [SimEngine(i, config, build_scheduler(spec, table), ConstantLatency(1.0)) for i in range(count)]
     specs = [ProgramSpec(i, "test", 1000 + i, make) for i, make in enumerate(programs)]
     if times is None and "concurrency" not in options:
