@@ -298,7 +298,7 @@ class Batch(Slots):
 
     def lacking(self, path: Path, blocks: int) -> int:
         """Of ``blocks``, those that a waiting call does not share with calls or with what is kept."""
-        return blocks - sum(n for run, n in path if run.refs)
+        return blocks - sum([n for run, n in path if run.refs])
 
     def barred(self, request: Request, path: Path, blocks: int, promised: int) -> bool:  # noqa: ARG002
         """Whether kept KV is in the way of a waiting call (``firm`` engines): nothing is kept here."""

@@ -61,8 +61,9 @@ def keeping(option: str) -> str:
         cached = case.config.prefix_cache or option == "host tier"
         config = replace(case.config, record_steps=seed % 3 == 0, prefix_cache=cached, **OPTIONS[option])
         victims = sorted(VICTIMS)[seed % len(VICTIMS)]
+        case, plan = replace(case, config=config), seeded_plan(seed)
         played, *notes = play_keeping(
-            SimEngine, replace(case, config=config), scheduler("mlfq", seed), seeded_plan(seed), victims
+            SimEngine, case, scheduler("mlfq", seed), plan, victims, firm=seed % 4 > 1
         )
         found.append(repr((played.decisions, played.rows, played.steps, played.stats, notes)))
     return _digest("".join(found))
