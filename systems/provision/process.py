@@ -252,11 +252,18 @@ def listeners(port: int) -> dict[int, str]:
                 if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
                     inodes.add(f"socket:[{fields[9]}]")
     for entry in Path("/proc").iterdir() if inodes else ():
-        if entry.name.isdigit():
+        if entry.name.isdigit() and inodes.intersection(_open_files(entry)):
             with contextlib.suppress(OSError):
-                if any(os.readlink(file) in inodes for file in (entry / "fd").iterdir()):
-                    found[int(entry.name)] = _title(entry)
+                found[int(entry.name)] = _title(entry)
     return found
+
+
+def _open_files(process: Path) -> Iterator[str]:
+    """What a process has open; files that it closes meanwhile are left out, not the process."""
+    with contextlib.suppress(OSError):
+        for file in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                yield os.readlink(file)
 
 
 def group(leader: int) -> Iterator[tuple[int, str]]:
