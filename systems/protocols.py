@@ -113,8 +113,9 @@ class Gate(Protocol):
     Optional, by class attributes:
     ``places = True``: has ``place(call, engines, now) -> int | None``, asked for a call that goes on at once:
     its engine, None: the router decides.
-    ``counts = True``: has ``count(call, tokens, now)``, told before ``finish`` and ``abort`` how long the
-    call's context is now, reply included (tokens; None where the engine did not say).
+    ``counts = True``: has ``count(call, tokens, now, prompt=None)``, told before ``finish`` and ``abort`` how
+    long the call's context is now, reply included (tokens; None where the engine did not say), and how many
+    of them are its prompt, where ``call.prompt_tokens`` was the host's estimate.
     ``reads_prompt = True``: finds ``Call.prompt`` filled where the host knows it.
     An attribute ``events`` is a list of ``vocabulary.GateEvent`` that the host empties into its log.
     """

@@ -38,9 +38,10 @@ class Host:
         self._listen()
         return call
 
-    def done(self, call, tokens=None):
-        """Its reply is there; ``tokens`` of context by its usage, None: it has none."""
-        self._close(call, tokens, self.gate.finish)
+    def done(self, call, tokens=None, prompt=None):
+        """Its reply is there; ``tokens`` of context by its usage, ``prompt`` of them its prompt if the host
+        had only guessed that; None: it has none."""
+        self._close(call, tokens, self.gate.finish, prompt)
 
     def fail(self, call):
         """It ends without a reply: an error, an abort, a client that left."""
@@ -87,13 +88,13 @@ class Host:
         self.inside[call.seq] = engine
         self.placed.append((self.now, call.program, engine))
 
-    def _close(self, call, tokens, way):
+    def _close(self, call, tokens, way, prompt=None):
         was_held = call.seq not in self.inside
         if was_held:
             self.held[call.program].remove(call)
         else:
             del self.inside[call.seq]
-            self.gate.count(call, tokens, self.now)
+            self.gate.count(call, tokens, self.now, prompt)
         if was_held and not self.held[call.program]:
             del self.held[call.program]
             self.events.append(GateEvent(self.now, call.program, -1, LEFT, "the host's word", 0))

@@ -126,9 +126,9 @@ class Books:
         self._note(program, now, what, reason)
 
     def _wait(self, program: Program, now: float) -> None:
-        """It stands in the line, at the place its state and rank give it."""
+        """It stands in the line, at the place its state and rank give it; one that left it waits on."""
         if program not in self._line:
-            program.since = now
+            program.waits = min(program.waits, now)
             self._note(program, now, "hold", "no room" if not self._line else "line")
         self._line.put(program, self._group(program), self.rank(program))
 
@@ -160,8 +160,7 @@ class Books:
         if program.open:
             self._weigh(program, now)
             return
-        if program not in self._line:
-            program.since = now
+        program.since = now
         if program.state == MARKED:
             self._pause(program, now, "turn over")
         self._weigh(program, now)
@@ -239,12 +238,12 @@ class Books:
     # -- time ------------------------------------------------------------------------
 
     def _aged(self, program: Program, now: float) -> bool:
-        return self._rules.ageing_s > 0 and now >= on_grid(program.since + self._rules.ageing_s)
+        return self._rules.ageing_s > 0 and now >= on_grid(program.waits + self._rules.ageing_s)
 
     def _force_at(self) -> float:
         """When who has waited longest is let in against the rule."""
         longest = self._line.longest() if self._rules.max_hold_s > 0 and self._live else None
-        return INF if longest is None else on_grid(longest.since + self._rules.max_hold_s)
+        return INF if longest is None else on_grid(longest.waits + self._rules.max_hold_s)
 
     def _force(self, now: float) -> Resume:
         """Who has waited longest goes on, room or not."""

@@ -46,7 +46,7 @@ class CapacityGate(Books):
         self._idle.pop(program.id, None)
         if self._shared is not None:
             program.prompt = call.prompt[:LEADING]
-        tokens = program.estimate(call.prompt_tokens) + self._rules.reserve
+        tokens = program.estimate(call.prompt_tokens, self._rules.reserve)
         if program.state == ACTIVE and program.engine not in self._live:
             self._quit(program, now, "engine gone")
         if program.state == ACTIVE:
@@ -75,26 +75,26 @@ class CapacityGate(Books):
             self._admit(program, engine, now, "engine gone")
         return program.engine if program.engine in self._live else None
 
-    def count(self, call: Call, tokens: int | None, now: float) -> None:  # noqa: ARG002
-        """How long the call's context is; None: what was expected of it stands."""
+    def count(self, call: Call, tokens: int | None, now: float, prompt: int | None = None) -> None:  # noqa: ARG002
+        """How long the call's context is; None: what is to be expected of it stands."""
         program = self._ledger.programs.get(call.program)
         if program is not None and call.seq in program.open and tokens is not None and tokens > 0:
-            program.learn(call.prompt_tokens, tokens)
+            program.learn(call.prompt_tokens, prompt, tokens)
             program.tokens, program.counted = tokens, call.seq
 
     def finish(self, call: Call, usage: Usage, now: float) -> None:
         """The turn is over."""
         program = self._ledger.programs.get(call.program)
-        expected = None if program is None else self._ledger.close(program, call.seq)
-        if program is None or expected is None:
+        if program is None or self._ledger.close(program, call.seq) is None:
             return
         if program.counted != call.seq:
-            program.tokens = expected - self._rules.reserve
+            program.tokens = program.estimate(call.prompt_tokens)
         program.served += usage.served
         self._closed(program, now)
 
     def abort(self, call: Call, usage: Usage, now: float) -> None:
-        """The turn is over, however it ended; a call at the door was never there."""
+        """The turn is over, however it ended. A call at the door was never there, but its program's wait goes
+        on if it asks again within its lease: clients that lose patience grow as old as others."""
         program = self._ledger.programs.get(call.program)
         if program is None or not self._ledger.unhold(program, call.seq):
             self.finish(call, usage, now)
@@ -104,7 +104,7 @@ class CapacityGate(Books):
             self._wait(program, now)
         else:
             self._line.take(program)
-            if program.state == NEW:
+            if program.state == NEW and self._rules.lease_s <= 0:
                 self._forget(program, now, "release", "gave up")
             elif not program.open:
                 self._rest(program, now)

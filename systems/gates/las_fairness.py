@@ -44,7 +44,7 @@ class LasFairness(CapacityGate):
 
     def rank(self, program: Program) -> Rank:
         """Least service first, then who has waited longest."""
-        return (program.served, program.since)
+        return (program.served, program.idle_since)
 
 
 GATE = LasFairness

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from vocabulary import Call, Segment
+from vocabulary import INF, Call, Segment
 
 NEW, ACTIVE, MARKED, PAUSED = "new", "active", "marked", "paused"
 """Never let in; runs; runs, and pauses when its turn ends; must ask again."""
 _LEAST_RATIO, _MOST_RATIO = 0.25, 4.0
-"""What a host's estimate of a prompt's length can be off by."""
+"""What a host's estimate of a prompt's length can be off by: true tokens per token of the estimate."""
 
 
 @dataclass(slots=True, eq=False)
@@ -22,9 +22,12 @@ class Program:
     """One program. ``engine``: where it runs, or ran last; -1: nowhere yet.
 
     ``tokens``: the context its last finished call left; ``open`` and ``held``: its calls in flight and at the
-    door, with the tokens each is expected to need. ``since``: when it last began to act, or to wait (s);
+    door, with the tokens each is expected to need. ``since``: when it last began to act (s); ``waits``: since
+    when it has waited (s), and no call of its has gone on: one that gave up and asks again waits on; INF: it
+    does not wait;
     ``heard``: its last sign of life (s). ``booked``: what it weighs on its engine now, ``lead``: the tokens
-    of its prompt that others there share. ``served``: service attained, in the host's unit.
+    of its prompt that others there share. ``served``: service attained, in the host's unit. ``ratio``: true
+    prompt tokens per token of the host's count; ``replies``: tokens of all ``answered`` replies.
     """
 
     id: int
@@ -37,8 +40,11 @@ class Program:
     open_tokens: int = 0
     held: dict[int, int] = field(default_factory=dict)
     held_tokens: int = 0
+    waits: float = INF
     ratio: float = 1.0
-    learned: bool = False
+    measured: bool = False
+    replies: int = 0
+    answered: int = 0
     counted: int = -1
     booked: int = 0
     lead: int = 0
@@ -60,15 +66,26 @@ class Program:
         """``size`` with the calls at the door let in."""
         return max(self.tokens, self.open_tokens + self.held_tokens)
 
-    def estimate(self, prompt_tokens: int) -> int:
-        """What a call will need: the host's count of its prompt, corrected by what that was off so far."""
-        return max(1, round(prompt_tokens * self.ratio))
+    @property
+    def idle_since(self) -> float:
+        """Since when it waits, or, if it does not, last acted."""
+        return self.waits if self.waits < INF else self.since
 
-    def learn(self, prompt_tokens: int, tokens: int) -> None:
-        """A call with ``prompt_tokens`` by the host's count came to ``tokens`` of context, reply included."""
-        seen = min(_MOST_RATIO, max(_LEAST_RATIO, tokens / max(1, prompt_tokens)))
-        self.ratio = (self.ratio + seen) / 2 if self.learned else seen
-        self.learned = True
+    def estimate(self, prompt_tokens: int, least_reply: int = 0) -> int:
+        """What a call will need: its prompt by the host's count, corrected by what that was off so far, and
+        a reply as long as the program's were on average, at least ``least_reply``."""
+        reply = round(self.replies / self.answered) if self.answered else 0
+        return max(1, round(prompt_tokens * self.ratio)) + max(least_reply, reply)
+
+    def learn(self, said: int, prompt: int | None, tokens: int) -> None:
+        """A call's context came to ``tokens``, ``prompt`` of them prompt, which the host had said were
+        ``said``; None: it knew."""
+        if prompt is not None and prompt > 0:
+            seen = min(_MOST_RATIO, max(_LEAST_RATIO, prompt / max(1, said)))
+            self.ratio = (self.ratio + seen) / 2 if self.measured else seen
+            self.measured = True
+        self.replies += max(0, tokens - (prompt or said))
+        self.answered += 1
 
 
 class Ledger:
@@ -98,7 +115,8 @@ class Ledger:
         return program
 
     def open(self, program: Program, seq: int, tokens: int) -> None:
-        """A call goes on."""
+        """A call goes on: its program does not wait any more."""
+        program.waits = INF
         program.open[seq] = tokens
         program.open_tokens += tokens
         self.in_flight += 1
@@ -148,7 +166,8 @@ class Ledger:
         self._move(program, MARKED)
 
     def unmark(self, program: Program) -> None:
-        """It stays after all."""
+        """It stays after all, with nothing to wait for."""
+        program.waits = INF
         self._move(program, ACTIVE)
 
     def leave(self, program: Program) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
 
 from systems.gates.ledger import Program
 
@@ -12,24 +11,30 @@ Rank = tuple[float, ...]
 Group = tuple[int, int]
 """(importance, engine or -1): programs that wait for the same room, smaller groups first."""
 
+_Arrival = tuple[float, int, int]
+"""(since when it waits, how many came into the line before, program)."""
+
 
 class Line:
     """Programs that wait, in groups, each in order of rank; and all of them in order of arrival in the line.
 
-    Adding and removing cost O(log n) comparisons and a move of pointers. ``since`` of a program in the line
-    is when it came into it.
+    Adding and removing cost O(log n) comparisons and a move of pointers. Who came into the line is told by
+    ``Program.waits``, which may be long before ``put``; equal times go by the order of ``put``.
     """
 
     def __init__(self) -> None:
         self._groups: dict[Group, list[tuple[Rank, int]]] = {}
         self._places: dict[int, tuple[Group, tuple[Rank, int]]] = {}
-        self._arrivals: dict[int, Program] = {}
+        self._programs: dict[int, Program] = {}
+        self._arrivals: list[_Arrival] = []
+        self._arrived: dict[int, _Arrival] = {}
+        self._count = 0
 
     def __len__(self) -> int:
-        return len(self._arrivals)
+        return len(self._programs)
 
     def __contains__(self, program: Program) -> bool:
-        return program.id in self._arrivals
+        return program.id in self._programs
 
     def put(self, program: Program, group: Group, rank: Rank) -> None:
         """Into the line, or to another place in it; its arrival stays."""
@@ -37,12 +42,18 @@ class Line:
         place = (rank, program.id)
         insort(self._groups.setdefault(group, []), place)
         self._places[program.id] = (group, place)
-        self._arrivals.setdefault(program.id, program)
+        if program.id not in self._programs:
+            self._count += 1
+            arrival = self._arrived[program.id] = (program.waits, self._count, program.id)
+            insort(self._arrivals, arrival)
+            self._programs[program.id] = program
 
     def take(self, program: Program) -> None:
         """Out of the line, if it is there."""
         self._out(program)
-        self._arrivals.pop(program.id, None)
+        if self._programs.pop(program.id, None) is not None:
+            arrival = self._arrived.pop(program.id)
+            del self._arrivals[bisect_left(self._arrivals, arrival)]
 
     def groups(self) -> list[Group]:
         """Who is asked first."""
@@ -51,15 +62,11 @@ class Line:
     def first(self, group: Group) -> Program | None:
         """The one whose turn it is in its group."""
         places = self._groups.get(group)
-        return self._arrivals[places[0][1]] if places else None
+        return self._programs[places[0][1]] if places else None
 
     def longest(self) -> Program | None:
         """Who has waited longest."""
-        return next(iter(self._arrivals.values()), None)
-
-    def by_arrival(self) -> Iterator[Program]:
-        """All of them, who has waited longest first; the line may not change meanwhile."""
-        return iter(self._arrivals.values())
+        return self._programs[self._arrivals[0][2]] if self._arrivals else None
 
     def _out(self, program: Program) -> None:
         group, place = self._places.pop(program.id, (None, None))

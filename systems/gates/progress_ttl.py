@@ -46,7 +46,7 @@ class ProgressTtl(CapacityGate):
 
     def rank(self, program: Program) -> Rank:
         """First come, first served."""
-        return (program.since,)
+        return (program.idle_since,)
 
     def overdue(self, now: float) -> list[Program]:
         """Who has been away for too long."""

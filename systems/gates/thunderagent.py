@@ -11,9 +11,11 @@ from systems.gates.knobs import flag, number, one_of, whole
 from systems.gates.ledger import Program
 from systems.gates.line import Rank
 from systems.gates.victims import ORDERS, acting_first, chosen
+from systems.routers.hashing import hashed
 
 DECAYS = ("none", "exponential", "linear")
 DECAY_ON = ("both", "restore")
+RESTORES = ("shortest", "longest", "arrival", "random")
 
 
 class ThunderAgent(CapacityGate):
@@ -42,7 +44,8 @@ class ThunderAgent(CapacityGate):
     def __init__(
         self, *, dt: float = 5.0, lambda_max: float = 1.0, lambda_min: float = 1.0,
         decay: str = "exponential", base: float = 2.0, tau_s: float = 1.0, decay_on: str = "both",
-        victims: str = "shortest", cost_power: float = 2.0, salt: int = 0, phase_priority: bool = True,
+        victims: str = "shortest", restore: str = "shortest", cost_power: float = 2.0, salt: int = 0,
+        phase_priority: bool = True,
         origin_first: bool = True, global_queue: bool = True, ageing_s: float = 300.0,
         max_hold_s: float = 1800.0, lease_s: float = 600.0, release: bool = True, event_driven: bool = False,
         shared_prefix: bool = False, pause_frees_kv: bool = False, buffer: int = 100, reserve: int = 0,
@@ -55,6 +58,7 @@ class ThunderAgent(CapacityGate):
         self.tau_s = number("tau_s", tau_s, above=True)
         self.decay_on = one_of("decay_on", decay_on, DECAY_ON)
         self.victims = one_of("victims", victims, ORDERS)
+        self.restore = one_of("restore", restore, RESTORES)
         self.cost_power = number("cost_power", cost_power)
         self.salt = whole("salt", salt)
         self.phase_priority = flag("phase_priority", phase_priority)
@@ -84,8 +88,12 @@ class ThunderAgent(CapacityGate):
         return acting_first(self.victims, programs, need, self.cost_power, self.salt)
 
     def rank(self, program: Program) -> Rank:
-        """Shortest first, then who has waited longest."""
-        return (program.need, program.since)
+        """As ``restore`` says, then who has waited longest."""
+        if self.restore == "arrival":
+            return (program.idle_since,)
+        if self.restore == "random":
+            return (float(hashed(self.salt, program.id)),)
+        return (program.need if self.restore == "shortest" else -program.need, program.idle_since)
 
     def share(self, acting_s: float) -> float:
         """The decay."""

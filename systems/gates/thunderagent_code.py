@@ -57,7 +57,7 @@ class ThunderAgentCode(Published):
             self._hold(program, call, now)
         return not program.waiting
 
-    def count(self, call: Call, tokens: int | None, now: float) -> None:  # noqa: ARG002
+    def count(self, call: Call, tokens: int | None, now: float, prompt: int | None = None) -> None:  # noqa: ARG002
         """The reply's usage, if it has one."""
         if tokens is not None and call.program in self._programs:
             self._usage[call.program] = tokens

@@ -182,12 +182,12 @@ class Books:
         self._rows.forget(worker, ticket.request_id)
         worker.calls -= 1
         counted = self._note(ticket, charge)
-        tokens = None if counted is None else counted.prompt + counted.output
+        told = (None, None) if counted is None else (counted.prompt + counted.output, counted.prompt)
         done = self._door.finish if passage.outcome == "finished" else self._door.abort
         self._close(ticket)
         try:
             self._left(ticket, counted)
-            done(ticket.call, charge.usage, tokens)
+            done(ticket.call, charge.usage, *told)
         finally:  # as above
             self._programs.charge(ticket.program, ticket.snap, charge.usage, self._now())
 

@@ -14,7 +14,7 @@ from systems.protocols import Gate, Pause, Resume, Router
 from vocabulary import INF, Call, EngineView, GateEvent, Usage
 
 Place = Callable[[Call, Sequence[EngineView], float], int | None]
-Count = Callable[[Call, int | None, float], None]
+Count = Callable[[Call, int | None, float, int | None], None]
 _LOG = logging.getLogger("gateway")
 AGAIN_S = 1.0
 """A gate that raised when it was asked by itself is asked again after so long."""
@@ -108,17 +108,18 @@ class Door:
                 return place
         return self._router.route(call, views, self._now())
 
-    def finish(self, call: Call, usage: Usage, tokens: int | None = None) -> None:
-        """A call that went on has its reply; ``tokens`` of context now, None: the engine did not say."""
+    def finish(self, call: Call, usage: Usage, tokens: int | None = None, prompt: int | None = None) -> None:
+        """A call that went on has its reply; ``tokens`` of context now, ``prompt`` of them its prompt; None:
+        the engine did not say."""
         if not self._open:
-            self._say_length(call, tokens)
+            self._say_length(call, tokens, prompt)
             self.gate.finish(call, usage, self._now())
             self._tick()
 
-    def abort(self, call: Call, usage: Usage, tokens: int | None = None) -> None:
+    def abort(self, call: Call, usage: Usage, tokens: int | None = None, prompt: int | None = None) -> None:
         """A call that went on leaves without one."""
         if not self._open:
-            self._say_length(call, tokens)
+            self._say_length(call, tokens, prompt)
             self.gate.abort(call, usage, self._now())
             self._tick()
 
@@ -154,9 +155,9 @@ class Door:
         self._tell()
         return passes
 
-    def _say_length(self, call: Call, tokens: int | None) -> None:
+    def _say_length(self, call: Call, tokens: int | None, prompt: int | None) -> None:
         if self._count is not None:
-            self._count(call, tokens, self._now())
+            self._count(call, tokens, self._now(), prompt)
 
     def _leave(self, call: Call, waiter: asyncio.Future[int | None], began: float) -> None:
         queue = self._held.get(call.program)

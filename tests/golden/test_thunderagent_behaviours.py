@@ -10,6 +10,7 @@ import pytest
 from systems.gates.thunderagent import ThunderAgent
 from systems.gates.thunderagent_code import ThunderAgentCode
 from tests.gate_host import Host
+from vocabulary import INF
 
 PHYSICAL = {"decay": "none"}
 """Programs weigh what they hold, as they do in the code."""
@@ -78,12 +79,15 @@ def test_2_the_code_books_phantoms(way, phantoms):
 # 6. No unbounded wait
 
 
-def starved(gate):
-    """Held seconds of a program of 9 000 tokens, while two of 4 000 at a time come for ever; KV of 10 000."""
+def starved(gate, patience=INF, pause=0.0):
+    """Held seconds of a program of 9 000 tokens, while two of 4 000 at a time come for ever; KV of 10 000.
+
+    Its client gives up after ``patience`` seconds each time, and asks again ``pause`` later.
+    """
     host = Host(gate, 10_000)
     running = [host.ask(program, 4000) for program in (1, 2)]
     big, program = host.ask(0, 9000), 3
-    waiting = []
+    waiting, turn = [], 0.0
     while big.seq not in host.inside and host.now < 4000:
         waiting = [call for call in waiting if call.seq not in host.inside] + [host.ask(program, 4000)]
         program += 1
@@ -95,12 +99,25 @@ def starved(gate):
         running += [c for c in waiting if c.seq in host.inside and c not in running]
         if not running:
             break
+        if host.now >= turn + patience and big.seq not in host.inside:
+            host.fail(big)
+            host.until(host.now + pause)
+            assert all(program != 0 for _, program, _ in host.placed), "let in without a call"
+            big, turn = host.ask(0, 9000), host.now
     return host.now
 
 
 def test_6_a_large_program_goes_first_after_a_while_and_an_engine_is_kept_clear_for_it():
     assert 300.0 <= starved(ThunderAgent(**PHYSICAL)) <= 330.0
     assert 60.0 <= starved(ThunderAgent(**PHYSICAL, ageing_s=60.0)) <= 90.0
+
+
+@pytest.mark.parametrize("patience", [20.0, 60.0])
+@pytest.mark.parametrize("pause", [0.0, 5.0])
+def test_6_a_client_that_retries_grows_as_old_as_one_that_waits(patience, pause):
+    assert 300.0 <= starved(ThunderAgent(**PHYSICAL), patience, pause) <= 345.0
+    longest = starved(ThunderAgent(**PHYSICAL, ageing_s=0.0, max_hold_s=400.0), patience, pause)
+    assert 400.0 <= longest <= 425.0, "the longest hold counts from the first try, too"
 
 
 def test_6_the_longest_hold_is_a_knob():
@@ -215,9 +232,9 @@ def test_9_the_code_counts_it_every_time():
 def test_9_each_program_has_its_own_ratio_of_tokens():
     host = Host(ThunderAgent(**PHYSICAL, buffer=0), 160_000)
     for program, true in ((1, 2000), (2, 500)):  # the host took both for 1 000: one is dense, one is not
-        host.done(host.ask(program, 1000), true)
+        host.done(host.ask(program, 1000), true + 100, prompt=true)
         host.ask(program, 3000)
-    assert host.gate.booked() == {0: 6000 + 1500}
+    assert host.gate.booked() == {0: 6000 + 1500 + 2 * 100}, "and as long a reply as before"
 
 
 def test_9_the_code_has_one_ratio_for_all():

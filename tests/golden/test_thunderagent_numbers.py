@@ -185,16 +185,16 @@ def violations(engines, **knobs):
 def test_the_bound_on_unused_capacity_is_violated_between_ticks():
     """C_unused < c_min * dt is derived for the moment of a tick. Turns and programs end in between, and what
     they free waits for the next; resuming at ends closes that."""
-    assert violations(1, ageing_s=0.0) == (399, 46, 46)
+    assert violations(1, ageing_s=0.0) == (399, 43, 43)
     assert violations(1, ageing_s=0.0, event_driven=True) == (399, 0, 0)
 
 
 def test_the_bound_is_violated_where_rooms_on_several_engines_add_up():
     """No program runs on two engines: four rooms together exceed the smallest that waits, none does alone."""
     within, over, single = violations(4, ageing_s=0.0, event_driven=True)
-    assert (within, over, single) == (399, 162, 0)
+    assert (within, over, single) == (399, 161, 0)
 
 
 def test_the_bound_is_violated_where_an_engine_is_kept_clear():
     """The price of ageing: room that would fit a small program is kept for a large one that waited long."""
-    assert violations(1, event_driven=True)[:2] == (399, 118)
+    assert violations(1, event_driven=True)[:2] == (399, 112)

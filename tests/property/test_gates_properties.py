@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 from systems.gates.las_fairness import LasFairness
 from systems.gates.ledger import ACTIVE, MARKED
 from systems.gates.progress_ttl import ProgressTtl
-from systems.gates.thunderagent import DECAY_ON, DECAYS, ThunderAgent
+from systems.gates.thunderagent import DECAY_ON, DECAYS, RESTORES, ThunderAgent
 from systems.gates.victims import ORDERS
 from tests.gate_host import LEFT, Host, kept
 
@@ -34,6 +34,7 @@ thunderagents = st.fixed_dictionaries(
         "decay": st.sampled_from(DECAYS),
         "decay_on": st.sampled_from(DECAY_ON),
         "victims": st.sampled_from(ORDERS),
+        "restore": st.sampled_from(RESTORES),
         "lambda_min": st.sampled_from((0.5, 1.0)),
         "ageing_s": st.sampled_from((0.0, 20.0)),
         "max_hold_s": st.just(HOLD_S),

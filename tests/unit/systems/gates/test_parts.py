@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from statistics import fmean
 
 import pytest
 
@@ -12,6 +13,8 @@ from systems.gates.shared_prefix import LEADING, SharedPrefix
 from systems.gates.ticking import after
 from systems.gates.victims import ORDERS, acting_first, cheapest, chosen, needed
 from vocabulary import Call
+from workloads.dryrun import dry_run
+from workloads.load import workload
 
 
 def program(number, tokens=0, booked=None, **more):
@@ -66,20 +69,53 @@ def test_marked_programs_move_to_books_of_their_own():
 def test_a_program_learns_what_the_host_is_off_by():
     one = program(1)
     assert one.estimate(1000) == 1000
-    one.learn(1000, 1500)
+    one.learn(1000, 1500, 1500)
     assert one.estimate(1000) == 1500
-    one.learn(1000, 1100)
+    one.learn(1000, 1100, 1100)
     assert one.estimate(1000) == 1300
-    one.learn(10, 5000)
-    assert one.ratio == (1.3 + 4.0) / 2, "a short prompt's long reply says little about the next"
+    one.learn(10, 5000, 5000)
+    assert one.ratio == (1.3 + 4.0) / 2, "within bounds"
     assert program(2).estimate(0) == 1
+
+
+def test_replies_are_no_part_of_the_ratio():
+    known, guessed = program(1), program(2)
+    for reply in (900, 100):
+        known.learn(100, None, 100 + reply)
+        guessed.learn(100, 200, 200 + reply)
+    assert (known.ratio, known.estimate(1000), known.estimate(1000, 512)) == (1.0, 1500, 1512)
+    assert (guessed.ratio, guessed.estimate(1000)) == (2.0, 2500)
+    known.learn(100, None, 40)
+    assert known.estimate(1000) == 1333, "usage below the prompt: no reply"
+
+
+SEQUENCES = [
+    ("swe", "mini", 0.02), ("swe", "openhands-paper", 0.02), ("swe", "claude_code", 0.02),
+    ("toolorchestra", "hle", 0.30), ("scienceagent", "paper", 0.10), ("chatbot", "paper", 0.15),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "preset", "each"), SEQUENCES)
+def test_contexts_are_expected_as_they_come(name, preset, each):
+    """Mean of estimate over truth within 4 %; single calls are off by what replies differ among themselves."""
+    found = []
+    for spec in workload(name).build(40, 1, preset, {}).programs:
+        one = program(0)
+        for call in dry_run(spec).calls:
+            true = call.prompt_tokens + call.output_tokens
+            if one.answered:
+                found.append(one.estimate(call.prompt_tokens) / true)
+            one.learn(call.prompt_tokens, None, true)
+        assert one.ratio == 1.0, "the host knew the prompts"
+    assert fmean(found) == pytest.approx(1.0, abs=0.04)
+    assert fmean(abs(ratio - 1.0) for ratio in found) < each
 
 
 # line
 
 
 def test_the_line_is_by_group_and_rank_and_knows_who_waits_longest():
-    line, who = Line(), {i: program(i) for i in range(4)}
+    line, who = Line(), {i: program(i, waits=9.0) for i in range(4)}
     line.put(who[0], (1, -1), (50.0,))
     line.put(who[1], (0, -1), (70.0,))
     line.put(who[2], (1, -1), (20.0,))
@@ -93,6 +129,11 @@ def test_the_line_is_by_group_and_rank_and_knows_who_waits_longest():
     assert (line.groups(), line.longest(), line.first((0, -1))) == ([(1, -1)], who[2], None)
     assert who[0] not in line
     assert who[3] in line
+    back = program(4, waits=2.0)
+    line.put(back, (1, -1), (90.0,))
+    assert line.longest() is back, "who comes back waits since before"
+    line.take(back)
+    assert line.longest() is who[2]
 
 
 # victims

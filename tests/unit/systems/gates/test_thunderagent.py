@@ -76,6 +76,37 @@ def test_who_returns_goes_before_who_is_new_and_the_shorter_before_the_longer():
     assert order(phase_priority=False) == [5, 6, 1, 0]
 
 
+@pytest.mark.parametrize(
+    ("restore", "order"), [("shortest", [3, 1, 2]), ("longest", [2, 1, 3]), ("arrival", [1, 2, 3])]
+)
+def test_the_order_of_going_on_is_not_that_of_pausing(restore, order):
+    door = host(1600, restore=restore, event_driven=True)
+    whole = door.ask(0, 1600)
+    for program, tokens in ((1, 800), (2, 1200), (3, 500)):
+        door.until(door.now + 1.0)
+        door.ask(program, tokens)
+    door.done(whole, 1600)
+    for program in (0, *order):
+        door.end(program)
+    assert [program for _, program, _ in door.placed[1:]] == order
+
+
+def test_a_random_order_is_a_draw_that_repeats_itself():
+    def order(salt):
+        door = host(1600, restore="random", salt=salt)
+        door.ask(99, 1600)
+        for program in range(8):
+            door.ask(program, 1600)
+        door.end(99)
+        for program in range(8):
+            door.until(door.now + 5.0)
+            door.end(door.placed[-1][1])
+        return [program for _, program, _ in door.placed[1:]]
+
+    assert order(1) == order(1) != order(2)
+    assert sorted(order(1)) == list(range(8))
+
+
 def test_shares_of_the_kv():
     door = host(16_000, lambda_min=0.5)
     assert door.ask(0, 4000).seq in door.inside
@@ -230,13 +261,44 @@ def test_who_leaves_the_door_was_never_there():
     door = running(400, 800)
     gone = door.ask(7, 5000)
     door.fail(gone)
-    assert door.events[-1].what == "release"
-    assert 7 not in door.gate._ledger.programs
+    assert (door.gate.booked(), door.held) == ({0: 1200}, {})
     assert door.ask(8, 5000).seq not in door.inside
     again = door.ask(8, 16)
     door.fail(door.held[8][0])
     assert door.held == {8: [again]}
     assert door.gate.next_tick() == 5.0
+
+
+def test_how_long_it_waited_is_known_for_a_lease():
+    def longest(back, **knobs):
+        door = running(400, 800, ageing_s=0.0, max_hold_s=100.0, **knobs)
+        calls = [door.ask(0, 400), door.ask(1, 800)]
+        door.fail(door.ask(7, 5000))
+        door.until(back)
+        door.ask(7, 5000)
+        door.until(back + 120.0)
+        assert not any(call.seq not in door.inside for call in calls)
+        return door.what("force"), door.what("expire"), door.what("release")
+
+    assert longest(29.0, lease_s=30.0) == ([(100.0, 7)], [], [])
+    assert longest(31.0, lease_s=30.0) == ([(131.0, 7)], [(30.0, 7)], []), "a new one"
+    assert longest(29.0, lease_s=0.0) == ([(129.0, 7)], [], [(0.0, 7)]), "nothing would ever forget it"
+
+
+def test_who_was_let_in_has_not_waited():
+    door = running(400, 800, ageing_s=0.0, max_hold_s=100.0)
+    door.fail(door.ask(7, 1000))
+    door.end(0)
+    door.end(1)
+    door.until(50.0)
+    door.turn(7, 400)
+    door.turn(8, 800)
+    door.ask(8, 1100)
+    door.until(55.0)
+    assert door.pauses == [7]
+    door.ask(7, 400)
+    door.until(160.0)
+    assert door.what("force") == [(155.0, 7)]
 
 
 def test_an_aged_program_that_gives_up_lets_the_others_by():
@@ -321,6 +383,7 @@ def test_a_longest_hold_ends_between_ticks():
         ("decay", "quick", "decay must be one of none, exponential, linear"),
         ("decay_on", "pause", "decay_on must be one of both, restore"),
         ("victims", "tallest", "victims must be one of shortest, longest, random, lru, recompute, optimal"),
+        ("restore", "tallest", "restore must be one of shortest, longest, arrival, random"),
         ("ageing_s", -1, "ageing_s must be a number of at least 0"),
         ("buffer", 1.5, "buffer must be a whole number"),
         ("release", 1, "release must be true or false"),

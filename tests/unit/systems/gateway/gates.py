@@ -17,7 +17,7 @@ class Told:
     def __init__(self):
         self.closed, self.verdicts, self.due, self.place_at = set(), [], INF, None
         self.reasoning, self.held = Counter(), Counter()
-        self.counted, self.heard, self.seen, self.ticks, self.events = [], [], [], [], []
+        self.counted, self.prompts, self.heard, self.seen, self.ticks, self.events = [], [], [], [], [], []
 
     def request(self, call, engines, now):
         if call.program in self.closed or "*" in self.closed:
@@ -30,8 +30,9 @@ class Told:
         self.seen.append(list(engines))
         return self.place_at(engines) if callable(self.place_at) else self.place_at
 
-    def count(self, call, tokens, now):
+    def count(self, call, tokens, now, prompt=None):
         self.counted.append((call.program, tokens))
+        self.prompts.append(prompt)
 
     def finish(self, call, usage, now):
         self.heard.append(("finish", call.seq))

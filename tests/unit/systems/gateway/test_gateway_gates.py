@@ -91,6 +91,7 @@ def test_every_end_of_a_turn_closes_the_gates_ledger_once(script, heard, tokens,
             await until(lambda: not w.gateway.in_flight)
             assert [one[0] for one in gate.heard] == [heard]
             assert gate.counted == [(number(w, "p"), tokens)]
+            assert gate.prompts == [tokens and 100]
             assert gate.in_flight == 0
 
     test()
