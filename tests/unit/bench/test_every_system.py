@@ -86,7 +86,8 @@ def test_the_lists_mark_what_cannot_run():
     assert marks["vllm-opt"] == "all"
     assert marks["mlfq"] == "sim, reference, vllm-virtual (swap -> recompute), vllm (swap -> recompute)"
     assert marks["lpm"] == "sim, reference, vllm-virtual"
-    assert marks["thunderagent"] == "none yet (no: gate thunderagent)"
+    assert marks["thunderagent"] == "all"
+    assert marks["smg-cache-aware"] == "vllm"
     assert set(ENGINES) <= set(matrix["atlas"])
 
 

@@ -191,6 +191,7 @@ class Host:
         self.max_num_scheduled_tokens = budget
         self.names = set(renewed)
         self.did = []
+        self.retained = None
 
     @property
     def queues(self):
