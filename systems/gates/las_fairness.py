@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from systems.gates.books import Rules
 from systems.gates.capacity import CapacityGate
-from systems.gates.knobs import flag, number, whole
 from systems.gates.ledger import Program
 from systems.gates.line import Rank
 from systems.gates.victims import until
+from systems.knobs import finite, flag, whole
 
 
 class LasFairness(CapacityGate):
@@ -26,9 +26,9 @@ class LasFairness(CapacityGate):
         self, *, dt: float = 5.0, buffer: int = 100, ageing_s: float = 300.0, max_hold_s: float = 1800.0,
         lease_s: float = 600.0, release: bool = True, pause_frees_kv: bool = False,
     ) -> None:  # fmt: skip
-        self.dt, self.buffer = number("dt", dt, above=True), whole("buffer", buffer)
-        self.ageing_s, self.max_hold_s = number("ageing_s", ageing_s), number("max_hold_s", max_hold_s)
-        self.lease_s, self.release = number("lease_s", lease_s), flag("release", release)
+        self.dt, self.buffer = finite("dt", dt, above=True), whole("buffer", buffer)
+        self.ageing_s, self.max_hold_s = finite("ageing_s", ageing_s), finite("max_hold_s", max_hold_s)
+        self.lease_s, self.release = finite("lease_s", lease_s), flag("release", release)
         self.pause_frees_kv = flag("pause_frees_kv", pause_frees_kv)
         super().__init__(
             Rules(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from systems.gates.knobs import flag, number, whole
+from systems.knobs import finite, flag, whole
 from systems.protocols import Resume
 from vocabulary import INF, Call, EngineView, GateEvent, Usage, on_grid
 
@@ -30,7 +30,7 @@ class ProgramCap:
     def __init__(self, *, programs: int = 64, release: bool = True, lease_s: float = 0.0) -> None:
         self.programs = whole("programs", programs, least=1)
         self.release = flag("release", release)
-        self.lease_s = number("lease_s", lease_s)
+        self.lease_s = finite("lease_s", lease_s)
         if not self.release and self.lease_s == 0:
             raise ValueError("release off needs a lease_s above 0: nothing else would take a place back")
         self.events: list[GateEvent] = []

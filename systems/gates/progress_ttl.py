@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from systems.gates.books import Rules
 from systems.gates.capacity import CapacityGate
-from systems.gates.knobs import flag, number, whole
 from systems.gates.ledger import ACTIVE, Program
 from systems.gates.line import Rank
 from systems.gates.victims import until
+from systems.knobs import finite, flag, whole
 
 
 class ProgressTtl(CapacityGate):
@@ -26,9 +26,9 @@ class ProgressTtl(CapacityGate):
         self, *, ttl_s: float = 30.0, dt: float = 5.0, buffer: int = 100, max_hold_s: float = 1800.0,
         lease_s: float = 600.0, release: bool = True, pause_frees_kv: bool = False,
     ) -> None:  # fmt: skip
-        self.ttl_s, self.dt = number("ttl_s", ttl_s, above=True), number("dt", dt, above=True)
-        self.buffer, self.max_hold_s = whole("buffer", buffer), number("max_hold_s", max_hold_s)
-        self.lease_s, self.release = number("lease_s", lease_s), flag("release", release)
+        self.ttl_s, self.dt = finite("ttl_s", ttl_s, above=True), finite("dt", dt, above=True)
+        self.buffer, self.max_hold_s = whole("buffer", buffer), finite("max_hold_s", max_hold_s)
+        self.lease_s, self.release = finite("lease_s", lease_s), flag("release", release)
         self.pause_frees_kv = flag("pause_frees_kv", pause_frees_kv)
         super().__init__(
             Rules(

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from systems.gates.books import Rules
 from systems.gates.capacity import CapacityGate
-from systems.gates.knobs import flag, number, one_of, whole
 from systems.gates.ledger import Program
 from systems.gates.line import Rank
 from systems.gates.victims import ORDERS, acting_first, chosen
+from systems.knobs import finite, flag, one_of, whole
 from systems.routers.hashing import hashed
 
 DECAYS = ("none", "exponential", "linear")
@@ -23,20 +23,23 @@ class ThunderAgent(CapacityGate):
 
     The paper's: ``dt`` (s between checks), ``lambda_max``, ``lambda_min``; ``decay``: what a program weighs
     that has acted for t = seconds/``tau_s``: exponential ``base``^-t, linear 1 - t/``base``, none 1, at
-    pausing and restoring (``decay_on`` both) or at restoring alone (restore); ``victims``: shortest first;
+    pausing and restoring (``decay_on`` both) or at restoring alone (restore); ``victims`` (who pauses first)
+    and ``restore`` (who goes on first): shortest first, each by itself;
     ``phase_priority``: who acts pauses before who reasons, and who returns goes before who is new.
     Its code's: ``buffer`` (100 tokens per program), ``max_hold_s`` (1 800: then let in against the rule; the
     gateway's own limit is another), ``origin_first`` off (most room).
 
     Ours: other orders of ``victims`` (``systems.gates.victims``; the prefill of c tokens costs
-    c^``cost_power``; ``salt`` for random); ``origin_first`` (resume where it ran, if it fits there),
-    ``global_queue`` off (there or nowhere); ``ageing_s`` (300: who is held so long goes first, and an engine
-    is kept clear for it); ``lease_s`` (600: forgotten, if not heard of for so long; 0 switches each of the
-    three off); ``release`` off (deaf to ends of programs); ``event_driven`` (resume when calls and programs
+    c^``cost_power``: 1.2, the median of the latency tables, docs/gates.md, where the paper has about 2) and
+    of ``restore`` (longest, arrival, random; ``salt`` for both random ones); ``origin_first`` (resume where
+    it ran, if it fits there), ``global_queue`` off (there or nowhere); ``ageing_s`` (300: who is held so long
+    goes first, and an engine is kept clear for it); ``lease_s`` (600: forgotten, if not heard of for so long;
+    0 switches each of the three off), for which the wait of a client that gave up and asks again goes on,
+    too; ``release`` off (deaf to ends of programs); ``event_driven`` (resume when calls and programs
     end, too); ``shared_prefix`` (count what prompts have in common once); ``pause_frees_kv`` (the engine
-    drops what a paused program left; else it only stops sending); ``reserve`` (tokens for the reply of each
-    call in flight, such as clients' max_tokens). Acting victims are spared again where the reasoning ones
-    that had to follow them free enough without them.
+    drops what a paused program left; else it only stops sending); ``reserve`` (a call in flight is expected
+    to get a reply as long as its program's were on average, at least so many tokens). Acting victims are
+    spared again where the reasoning ones that had to follow them free enough without them.
     """
 
     name = "thunderagent"
@@ -44,28 +47,28 @@ class ThunderAgent(CapacityGate):
     def __init__(
         self, *, dt: float = 5.0, lambda_max: float = 1.0, lambda_min: float = 1.0,
         decay: str = "exponential", base: float = 2.0, tau_s: float = 1.0, decay_on: str = "both",
-        victims: str = "shortest", restore: str = "shortest", cost_power: float = 2.0, salt: int = 0,
+        victims: str = "shortest", restore: str = "shortest", cost_power: float = 1.2, salt: int = 0,
         phase_priority: bool = True,
         origin_first: bool = True, global_queue: bool = True, ageing_s: float = 300.0,
         max_hold_s: float = 1800.0, lease_s: float = 600.0, release: bool = True, event_driven: bool = False,
         shared_prefix: bool = False, pause_frees_kv: bool = False, buffer: int = 100, reserve: int = 0,
     ) -> None:  # fmt: skip
-        self.dt = number("dt", dt, above=True)
-        self.lambda_max = number("lambda_max", lambda_max, above=True)
-        self.lambda_min = number("lambda_min", lambda_min, above=True)
+        self.dt = finite("dt", dt, above=True)
+        self.lambda_max = finite("lambda_max", lambda_max, above=True)
+        self.lambda_min = finite("lambda_min", lambda_min, above=True)
         self.decay = one_of("decay", decay, DECAYS)
-        self.base = number("base", base, least=1.0, above=True)
-        self.tau_s = number("tau_s", tau_s, above=True)
+        self.base = finite("base", base, least=1.0, above=True)
+        self.tau_s = finite("tau_s", tau_s, above=True)
         self.decay_on = one_of("decay_on", decay_on, DECAY_ON)
         self.victims = one_of("victims", victims, ORDERS)
         self.restore = one_of("restore", restore, RESTORES)
-        self.cost_power = number("cost_power", cost_power)
+        self.cost_power = finite("cost_power", cost_power)
         self.salt = whole("salt", salt)
         self.phase_priority = flag("phase_priority", phase_priority)
         self.origin_first = flag("origin_first", origin_first)
         self.global_queue = flag("global_queue", global_queue)
-        self.ageing_s, self.max_hold_s = number("ageing_s", ageing_s), number("max_hold_s", max_hold_s)
-        self.lease_s, self.release = number("lease_s", lease_s), flag("release", release)
+        self.ageing_s, self.max_hold_s = finite("ageing_s", ageing_s), finite("max_hold_s", max_hold_s)
+        self.lease_s, self.release = finite("lease_s", lease_s), flag("release", release)
         self.event_driven = flag("event_driven", event_driven)
         self.shared_prefix = flag("shared_prefix", shared_prefix)
         self.pause_frees_kv = flag("pause_frees_kv", pause_frees_kv)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from systems.gates.knobs import flag, number, one_of
 from systems.gates.published import Known, Published
+from systems.knobs import finite, flag, one_of
 from vocabulary import BLOCK, INF, Call, EngineView, Usage
 
 FIRST_RATIO, MOMENTUM = 5.0, 0.8
@@ -36,9 +36,9 @@ class ThunderAgentCode(Published):
     def __init__(
         self, *, dt: float = 5.0, decay: str = "none", release: bool = True, chars_per_token: float = 4.0
     ) -> None:
-        super().__init__(number("dt", dt, above=True), flag("release", release))
+        super().__init__(finite("dt", dt, above=True), flag("release", release))
         self.decay = one_of("decay", decay, DECAYS)
-        self.chars_per_token = number("chars_per_token", chars_per_token, above=True)
+        self.chars_per_token = finite("chars_per_token", chars_per_token, above=True)
         self._capacity: dict[int, float] = {}
         self._ratio, self._ratio_known = FIRST_RATIO, False
         self._usage: dict[int, int] = {}

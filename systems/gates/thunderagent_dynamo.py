@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from systems.gates.knobs import flag, number, whole
 from systems.gates.published import FORCED_S, Known, Published
+from systems.knobs import finite, flag, whole
 from vocabulary import BLOCK, INF, Call, EngineView, Usage, on_grid
 
 
@@ -34,17 +34,17 @@ class ThunderAgentDynamo(Published):
         most_running: int = 0, buffer: int = 100, idle_ttl_s: float = 600.0, max_hold_s: float = FORCED_S,
         release: bool = True,
     ) -> None:  # fmt: skip
-        self.max_hold_s = number("max_hold_s", max_hold_s, above=True)
-        super().__init__(number("dt", dt, above=True), flag("release", release), self.max_hold_s)
-        self.pause_at = number("pause_at", pause_at, above=True)
-        self.pause_to = number("pause_to", pause_to, above=True)
-        self.resume_to = number("resume_to", resume_to, above=True)
+        self.max_hold_s = finite("max_hold_s", max_hold_s, above=True)
+        super().__init__(finite("dt", dt, above=True), flag("release", release), self.max_hold_s)
+        self.pause_at = finite("pause_at", pause_at, above=True)
+        self.pause_to = finite("pause_to", pause_to, above=True)
+        self.resume_to = finite("resume_to", resume_to, above=True)
         if max(self.pause_to, self.resume_to) > self.pause_at:
             raise ValueError(
                 f"pause_to and resume_to must be at most pause_at, got {pause_to}, {resume_to} and {pause_at}"
             )
         self.most_running, self.buffer = whole("most_running", most_running), whole("buffer", buffer)
-        self.idle_ttl_s = number("idle_ttl_s", idle_ttl_s)
+        self.idle_ttl_s = finite("idle_ttl_s", idle_ttl_s)
         self._sizes: dict[int, int] = {}
         self._usage: dict[int, int] = {}
 

@@ -1,7 +1,8 @@
 """Who pauses where programs need more than there is: orders, and the subset that costs least.
 
 A victim frees what is booked for it, and costs the prefill of its whole context when it comes back: tokens
-to the power ``a`` (ThunderAgent, section on cost: about the square at a fixed chunk size).
+to some power. ThunderAgent (its section on cost) has about 2 at a fixed chunk size; the latency tables say
+1.1 to 1.4 (``benchmarks.recompute``).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _Chosen = tuple[Program, "_Chosen | None"]
 
 
 def acting_first(
-    order: str, programs: Sequence[Program], need: int, power: float = 2.0, salt: int = 0
+    order: str, programs: Sequence[Program], need: int, power: float, salt: int = 0
 ) -> list[Program]:
     """Victims among those that act; if they do not suffice, among those that reason, too.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from systems.knobs import flag
 from systems.retentions.absences import Absence
 from systems.retentions.firm import finite
 from systems.retentions.watching import UNPRICED, Prices, Watching
-from systems.schedulers.knobs import flag
 
 MOST_TOOLS = 4096
 """Tools with a mean of their own; a tool that comes after that stays unknown."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 
+from systems.knobs import at_least, flag
 from systems.protocols import Away
 from systems.retentions.absences import Absence
 from systems.retentions.firm import finite
 from systems.retentions.rebuild import TOKEN2_S, TOKEN_S, Rebuild
 from systems.retentions.watching import Prices, Watching
-from systems.schedulers.knobs import at_least, flag
 from vocabulary import EngineView
 
 MOST_TOOLS = 1024

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from systems.schedulers.knobs import at_least
+from systems.knobs import at_least
 from vocabulary import INF
 
 

@@ -11,11 +11,11 @@ with c the context's blocks, ``others`` those of the calls that run beside it, T
 
 from __future__ import annotations
 
+from systems.knobs import at_least, flag, one_of
 from systems.protocols import Away
 from systems.retentions.absences import Absence
 from systems.retentions.rebuild import TOKEN2_S, TOKEN_S, Rebuild
 from systems.retentions.watching import Prices, Watching
-from systems.schedulers.knobs import at_least, flag, one_of
 from vocabulary import INF
 
 ESTIMATES = ("elapsed", "mean")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from systems.knobs import flag
 from systems.protocols import Away, Kept
 from systems.retentions.firm import finite
-from systems.schedulers.knobs import flag
 from vocabulary import INF
 
 FIRM_S = 60.0

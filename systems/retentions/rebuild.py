@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from systems.knobs import at_least
 from systems.protocols import LatencyModel
-from systems.schedulers.knobs import at_least
 
 TOKEN_S = 5.74e-5
 """Seconds per token: ``fitted`` to llama-3.1-8b on an A100, chunks of 2 048."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from systems.knobs import at_least, flag, one_of
 from systems.protocols import Away, Kept
 from systems.retentions.absences import Absence
 from systems.retentions.curve import SHAPES, Curve, Known, decaying
@@ -21,7 +22,6 @@ from systems.retentions.durations import Durations, Group
 from systems.retentions.market import Bid, Meter, clearing_price
 from systems.retentions.rebuild import TOKEN2_S, TOKEN_S, Rebuild
 from systems.retentions.watching import Prices, Watching
-from systems.schedulers.knobs import at_least, flag, one_of
 from vocabulary import INF, blocks_for
 
 ARMS = ("elapsed", "tool", "tool+size", "oracle")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from systems.knobs import at_least
 from systems.process_table import ProcessTable
 from systems.protocols import CacheView
 from systems.schedulers.accounts import FIRST, Accounts
-from systems.schedulers.knobs import at_least
 from vocabulary import INF, Call, Segment, Slot, Snapshot, Usage
 
 MOST_WAITING = 128.0

@@ -6,9 +6,9 @@ not behind the first calls of programs that came later.
 
 from __future__ import annotations
 
+from systems.knobs import flag
 from systems.process_table import ProcessTable
 from systems.schedulers.accounts import Accounts
-from systems.schedulers.knobs import flag
 from vocabulary import INF, Call, Slot, Snapshot
 
 AHEAD = 2.0**22

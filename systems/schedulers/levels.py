@@ -9,9 +9,9 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from functools import partial
 
+from systems.knobs import UNITS, at_least, flag, increasing, one_of, positives
 from systems.process_table import ProcessTable
 from systems.schedulers.accounts import FIRST, Accounts
-from systems.schedulers.knobs import UNITS, at_least, flag, increasing, one_of, positives
 from systems.schedulers.starvation import Starvation
 from vocabulary import INF, Call, Slot, Snapshot, Usage
 

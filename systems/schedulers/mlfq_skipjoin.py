@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from systems.knobs import UNITS, at_least, one_of
 from systems.process_table import ProcessTable
-from systems.schedulers.knobs import UNITS, at_least, one_of
 from systems.schedulers.levels import DEFAULT_BETA, Levels
 from vocabulary import Call
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from systems.knobs import UNITS, at_least, one_of
 from systems.process_table import ProcessTable
 from systems.schedulers.accounts import Accounts
-from systems.schedulers.knobs import UNITS, at_least, one_of
 from vocabulary import Call, Slot, Snapshot
 
 _slot = partial(tuple.__new__, Slot)  # a third of the time of Slot(...): one per arrival and turn

@@ -10,9 +10,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from functools import partial
 
+from systems.knobs import at_least, one_of
 from systems.process_table import ProcessTable
 from systems.schedulers.accounts import Accounts
-from systems.schedulers.knobs import at_least, one_of
 from vocabulary import INF, Call, Slot, Snapshot
 
 _slot = partial(tuple.__new__, Slot)  # a third of the time of Slot(...): one a call

@@ -98,7 +98,7 @@ def test_a_random_order_is_a_draw_that_repeats_itself():
         for program in range(8):
             door.ask(program, 1600)
         door.end(99)
-        for program in range(8):
+        for _ in range(8):
             door.until(door.now + 5.0)
             door.end(door.placed[-1][1])
         return [program for _, program, _ in door.placed[1:]]

@@ -1,7 +1,8 @@
-"""Checks of knobs, with errors for the person who set them."""
+"""Checks of policies' knobs: each raises ValueError with the knob's name and what would be right."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from vocabulary import INF
@@ -10,7 +11,7 @@ UNITS = ("step", "s", "token")
 
 
 def number(name: str, value: object) -> float:
-    """``value`` as a float. Raises ValueError if it is none, or NaN."""
+    """``value`` as a float; infinity is fine, NaN is not."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         raise ValueError(f"{name} must be a number, got {value!r}")
     return float(value)
@@ -22,6 +23,22 @@ def at_least(name: str, value: object, least: float) -> float:
     if checked < least:
         raise ValueError(f"{name} must be at least {least:g}, got {value!r}")
     return checked
+
+
+def finite(name: str, value: object, *, least: float = 0.0, above: bool = False) -> float:
+    """A finite number of at least ``least`` (``above``: more than that)."""
+    given = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    if math.isfinite(given) and (given > least or (given == least and not above)):
+        return float(given)
+    bound = f"above {least:g}" if above else f"of at least {least:g}"
+    raise ValueError(f"{name} must be a number {bound}, got {value!r}")
+
+
+def whole(name: str, value: object, *, least: int = 0) -> int:
+    """A whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return value
 
 
 def one_of(name: str, value: object, choices: Sequence[str]) -> str:
