@@ -88,6 +88,7 @@ _NO_CACHE_VIEW = "needs the prefix cache laid open to the policy, which a vLLM s
 _NO_ORACLE = "needs to know how long replies will be, which a live server does not"
 _NO_LINE = "who tools belong to does not see the gate's line on a live run"
 _NO_FUTURE = "needs to know how long tools will take, which a live server does not"
+_NOT_KEPT = "is decided in our gateway, whose place a third-party front takes"
 _NO_CACHE = "keeps what is in the prefix cache, which is off"
 _NOT_THE_GATEWAY = "gates act in our gateway, whose place a third-party front takes"
 _NO_FRONT = "a third-party router is a process of its own, which virtual time cannot have"
@@ -183,6 +184,8 @@ def _retention(spec: SystemSpec, engine: str) -> Capability:
     reason = ""
     if engine == "vllm" and getattr(build_retention(spec), "clairvoyant", False):
         reason = _NO_FUTURE
+    elif engine == "vllm" and spec.keeps and spec.front != DEFAULTS["front"]:
+        reason = _NOT_KEPT
     elif spec.keeps and spec.engine_option("prefix_cache") is False:
         reason = _NO_CACHE
     return Capability("retention", spec.retention, IMPOSSIBLE if reason else EXACT, reason)

@@ -121,8 +121,6 @@ def _check_governed(spec: SystemSpec, options: LiveOptions) -> None:
                 raise UsageError(f"{slot} {name} acts in our gateway: leave live.front=none out")
     if spec.retention == DEFAULTS["retention"]:
         return
-    if build_front(spec) is not None:
-        raise UsageError(f"retention {spec.retention} acts in our gateway, not in {spec.front}")
     if options.attach:
         raise UsageError(
             f"live.attach: engines that run already keep nothing for retention {spec.retention}: leave it out"

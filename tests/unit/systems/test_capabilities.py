@@ -160,6 +160,8 @@ def test_what_the_second_papers_policies_need():
     with pytest.raises(MissingCapability, match="retention survival: needs to know how long tools will take"):
         check(load_system("survival", knobs={"retention.by": "oracle"}), "vllm")
     assert check(load_system("survival", knobs={"retention.by": "oracle"}), "vllm-virtual") == []
+    with pytest.raises(MissingCapability, match="retention pin: is decided in our gateway"):
+        check(load_system("vllm-router-hash", retention="pin"), "vllm")
     with pytest.raises(
         MissingCapability, match="retention pin: keeps what is in the prefix cache, which is off"
     ):

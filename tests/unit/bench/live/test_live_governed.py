@@ -5,7 +5,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from bench.errors import UsageError
+from bench.errors import MissingError, UsageError
 from bench.live import plan as plans
 from bench.live.books import books
 from bench.live.cells import cell
@@ -108,9 +108,13 @@ def test_holds_events_and_ends_of_a_run_are_its_own():
         ({"system": "continuum-fixed", "knobs": {"live.attach": "http://127.0.0.1:1"}, "scheduler": "fcfs"},
          "keep nothing for retention continuum-fixed"),
         ({"system": "survival", "knobs": {"live.driver": "locust"}}, "does not say when tools begin"),
-        ({"system": "smg-sticky", "knobs": {"retention": "pin"}}, "acts in our gateway, not in smg"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_before_anything_starts(stage, config, change, message):
     with pytest.raises(UsageError, match=message):
         live_plan(config(**change))
+
+
+def test_retention_behind_somebody_elses_front_is_a_missing_capability(stage, config):
+    with pytest.raises(MissingError, match="retention pin: is decided in our gateway"):
+        live_plan(config(system="smg-sticky", knobs={"retention": "pin"}))
