@@ -33,6 +33,7 @@ class Rules:
     buffer: int = 100
     reserve: int = 0
     ageing_s: float = 300.0
+    grace_s: float = 10.0
     max_hold_s: float = 1800.0
     lease_s: float = 600.0
     release: bool = True
@@ -58,6 +59,7 @@ class Books:
         self._shared = SharedPrefix() if rules.shared_prefix else None
         self._idle: dict[int, Program] = {}  # without any call, by when they were heard of last
         self._marked: dict[int, float] = {}  # since when
+        self._first: Program | None = None  # who an engine is, or was last, kept clear for
         self._pending: list[Resume | Pause] = []  # for the next tick
         self._told: dict[int, int] = {}
         self._live: dict[int, float] = {}  # capacity in tokens
@@ -239,6 +241,15 @@ class Books:
 
     def _aged(self, program: Program, now: float) -> bool:
         return self._rules.ageing_s > 0 and now >= on_grid(program.waits + self._rules.ageing_s)
+
+    def _clear(self, now: float) -> int:
+        """The engine that is kept clear for who gave up there a moment ago; -1: none."""
+        first, longest = self._first, self._line.longest()
+        if first is None or self._idle.get(first.id) is not first or first.waits == INF:
+            return -1
+        if now >= on_grid(first.heard + self._rules.grace_s):
+            return -1
+        return -1 if longest is not None and longest.waits < first.waits else self._aim(first)
 
     def _force_at(self) -> float:
         """When who has waited longest is let in against the rule."""

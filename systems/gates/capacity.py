@@ -54,7 +54,9 @@ class CapacityGate(Books):
             self._weigh(program, now)
             return True
         self._ledger.hold(program, call.seq, tokens)
-        engine = None if self._line or program.state == MARKED else self._engine_for(program)
+        engine = (
+            None if self._line or program.state == MARKED else self._engine_for(program, self._clear(now))
+        )
         if engine is None:
             self._wait(program, now)
             return False
@@ -204,11 +206,15 @@ class CapacityGate(Books):
     def _oldest(self, now: float) -> tuple[list[Resume], int]:
         """Those that have waited long go first; the engine that is kept clear for the first that cannot."""
         resumed: list[Resume] = []
+        clear = self._clear(now)
+        if clear >= 0:
+            return resumed, clear
         while (program := self._line.longest()) is not None and self._aged(program, now):
             if program.state == MARKED:
                 break
             engine = self._engine_for(program)
             if engine is None:
+                self._first = program
                 return resumed, self._aim(program)
             self._admit(program, engine, now, "aged")
             resumed.append(Resume(program.id, engine))

@@ -16,8 +16,9 @@ class LasFairness(CapacityGate):
     Service is what finished and aborted calls were served, in the scheduler's unit. Programs are let in while
     their contexts fit an engine's KV; above it the one with most service pauses, at once if it acts, else
     when its turn ends. Ties go by size, the larger pauses. ``dt`` (5 s), ``buffer`` (100 tokens),
-    ``ageing_s`` (300), ``max_hold_s`` (1 800), ``lease_s`` (600), ``release``, ``pause_frees_kv``: as in
-    ``thunderagent``; without ageing a program that has had much would wait while new ones keep coming.
+    ``ageing_s`` (300, with a grace of 10), ``max_hold_s`` (1 800), ``lease_s`` (600), ``release``,
+    ``pause_frees_kv``: as in ``thunderagent``; without ageing a program that has had much would wait while
+    new ones keep coming.
     """
 
     name = "las-fairness"

@@ -33,9 +33,10 @@ class ThunderAgent(CapacityGate):
     c^``cost_power``: 1.2, the median of the latency tables, docs/gates.md, where the paper has about 2) and
     of ``restore`` (longest, arrival, random; ``salt`` for both random ones); ``origin_first`` (resume where
     it ran, if it fits there), ``global_queue`` off (there or nowhere); ``ageing_s`` (300: who is held so long
-    goes first, and an engine is kept clear for it); ``lease_s`` (600: forgotten, if not heard of for so long;
-    0 switches each of the three off), for which the wait of a client that gave up and asks again goes on,
-    too; ``release`` off (deaf to ends of programs); ``event_driven`` (resume when calls and programs
+    goes first, and an engine is kept clear for it; ``grace_s``: for so long, too, after its client gave up,
+    10, as clients back off for up to 8 s before they ask again); ``lease_s`` (600: forgotten, if not heard of
+    for so long; until then the wait of a client that gave up and asks again goes on; 0 switches each of the
+    four off); ``release`` off (deaf to ends of programs); ``event_driven`` (resume when calls and programs
     end, too); ``shared_prefix`` (count what prompts have in common once); ``pause_frees_kv`` (the engine
     drops what a paused program left; else it only stops sending); ``reserve`` (a call in flight is expected
     to get a reply as long as its program's were on average, at least so many tokens). Acting victims are
@@ -48,10 +49,10 @@ class ThunderAgent(CapacityGate):
         self, *, dt: float = 5.0, lambda_max: float = 1.0, lambda_min: float = 1.0,
         decay: str = "exponential", base: float = 2.0, tau_s: float = 1.0, decay_on: str = "both",
         victims: str = "shortest", restore: str = "shortest", cost_power: float = 1.2, salt: int = 0,
-        phase_priority: bool = True,
-        origin_first: bool = True, global_queue: bool = True, ageing_s: float = 300.0,
-        max_hold_s: float = 1800.0, lease_s: float = 600.0, release: bool = True, event_driven: bool = False,
-        shared_prefix: bool = False, pause_frees_kv: bool = False, buffer: int = 100, reserve: int = 0,
+        phase_priority: bool = True, origin_first: bool = True, global_queue: bool = True,
+        ageing_s: float = 300.0, grace_s: float = 10.0, max_hold_s: float = 1800.0, lease_s: float = 600.0,
+        release: bool = True, event_driven: bool = False, shared_prefix: bool = False,
+        pause_frees_kv: bool = False, buffer: int = 100, reserve: int = 0,
     ) -> None:  # fmt: skip
         self.dt = finite("dt", dt, above=True)
         self.lambda_max = finite("lambda_max", lambda_max, above=True)
@@ -68,6 +69,7 @@ class ThunderAgent(CapacityGate):
         self.origin_first = flag("origin_first", origin_first)
         self.global_queue = flag("global_queue", global_queue)
         self.ageing_s, self.max_hold_s = finite("ageing_s", ageing_s), finite("max_hold_s", max_hold_s)
+        self.grace_s = finite("grace_s", grace_s)
         self.lease_s, self.release = finite("lease_s", lease_s), flag("release", release)
         self.event_driven = flag("event_driven", event_driven)
         self.shared_prefix = flag("shared_prefix", shared_prefix)
@@ -78,10 +80,11 @@ class ThunderAgent(CapacityGate):
     def _as_rules(self) -> Rules:
         return Rules(
             dt=self.dt, pause_at=self.lambda_max, pause_to=self.lambda_max, resume_to=self.lambda_min,
-            buffer=self.buffer, reserve=self.reserve, ageing_s=self.ageing_s, max_hold_s=self.max_hold_s,
-            lease_s=self.lease_s, release=self.release, event_driven=self.event_driven,
-            shared_prefix=self.shared_prefix, frees_kv=self.pause_frees_kv, origin_first=self.origin_first,
-            global_queue=self.global_queue, phase_priority=self.phase_priority,
+            buffer=self.buffer, reserve=self.reserve, ageing_s=self.ageing_s, grace_s=self.grace_s,
+            max_hold_s=self.max_hold_s, lease_s=self.lease_s, release=self.release,
+            event_driven=self.event_driven, shared_prefix=self.shared_prefix, frees_kv=self.pause_frees_kv,
+            origin_first=self.origin_first, global_queue=self.global_queue,
+            phase_priority=self.phase_priority,
         )  # fmt: skip
 
     def relief(self, programs: list[Program], need: int, now: float) -> list[Program]:  # noqa: ARG002

@@ -120,6 +120,50 @@ def test_6_a_client_that_retries_grows_as_old_as_one_that_waits(patience, pause)
     assert 400.0 <= longest <= 425.0, "the longest hold counts from the first try, too"
 
 
+def drained(patience, **knobs):
+    """As ``starved``, but others stay for 200 s, so that room for the large one comes in more than one try of
+    its client, who asks again 8 s after it gave up."""
+    host = Host(ThunderAgent(**PHYSICAL, **knobs), 10_000)
+    running, ends = [host.ask(program, 4000) for program in (1, 2)], 100.0
+    big, asked, waiting = host.ask(0, 9000), 0.0, [host.ask(3, 4000)]
+    while big.seq not in host.inside and host.now < 4000.0:
+        host.until(host.now + 1.0)
+        if waiting[0].seq in host.inside:
+            running += waiting
+            waiting = [host.ask(running[-1].program + 1, 4000)]
+        if host.now >= ends and running:
+            over, ends = running.pop(0), host.now + 100.0
+            host.done(over, 4100)
+            host.end(over.program)
+        if host.now == asked + patience:
+            host.fail(big)
+        if host.now == asked + patience + 8.0:
+            big, asked = host.ask(0, 9000), host.now
+    return host.now
+
+
+def test_6_an_engine_is_kept_clear_while_the_client_backs_off():
+    assert 400.0 <= drained(INF) <= 410.0
+    assert 400.0 <= drained(60.0) <= 415.0
+    assert drained(60.0, grace_s=0.0) == 1800.0, "others take the room in between, until the longest hold"
+
+
+def test_6_who_does_not_come_back_keeps_nobody_out():
+    host = Host(ThunderAgent(**PHYSICAL, ageing_s=60.0), 10_000)
+    running = [host.ask(program, 4000) for program in (1, 2)]
+    big = host.ask(0, 9000)
+    host.until(65.0)
+    host.done(running[0], 4000)
+    host.end(1)
+    host.until(70.0)
+    host.fail(big)
+    small = host.ask(3, 4000)
+    host.until(79.0)
+    assert small.seq not in host.inside
+    host.until(80.0)
+    assert small.seq in host.inside
+
+
 def test_6_the_longest_hold_is_a_knob():
     assert 400.0 <= starved(ThunderAgent(**PHYSICAL, ageing_s=0.0, max_hold_s=400.0)) <= 415.0
     assert starved(ThunderAgent(**PHYSICAL, ageing_s=0.0, max_hold_s=0.0)) >= 4000.0, "both off: for ever"

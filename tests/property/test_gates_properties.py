@@ -37,6 +37,7 @@ thunderagents = st.fixed_dictionaries(
         "restore": st.sampled_from(RESTORES),
         "lambda_min": st.sampled_from((0.5, 1.0)),
         "ageing_s": st.sampled_from((0.0, 20.0)),
+        "grace_s": st.sampled_from((0.0, 10.0)),
         "max_hold_s": st.just(HOLD_S),
         "lease_s": st.sampled_from((30.0, 600.0)),
         "buffer": st.sampled_from((0, 100)),

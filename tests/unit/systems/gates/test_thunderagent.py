@@ -302,7 +302,7 @@ def test_who_was_let_in_has_not_waited():
 
 
 def test_an_aged_program_that_gives_up_lets_the_others_by():
-    door = running(400, 800, ageing_s=10.0, event_driven=True)
+    door = running(400, 800, ageing_s=10.0, grace_s=0.0, event_driven=True)
     busy = door.ask(1, 800)
     big = door.ask(5, 1200)
     door.until(15.0)
