@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.cli.common import Json, Out, emit_json, page, verb
+from bench.cli.common import Json, Out, emit_json, fresh_verb, page
 
 if TYPE_CHECKING:
     from bench.doctor.contract import Verdict
@@ -17,7 +17,7 @@ Option = typer.Option
 DEEP_S = 60.0
 
 
-@verb
+@fresh_verb
 def doctor(
     need: Annotated[
         str | None, Option(metavar="NAME,...", help="Exit with 6 unless these are ok (vllm,docker,gpu,...).")

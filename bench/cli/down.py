@@ -20,7 +20,8 @@ def down(
     out: Out = Path("results"),
     as_json: Json = False,
 ) -> None:
-    """End engines that `bench up` left running, and containers that a crash left. Does no harm twice."""
+    """End engines that `bench up` left running, and containers that a crash left. Does no harm twice: where
+    nothing is up there is nothing to end. A name beside others that are up is refused."""
     from bench.errors import MissingError, UsageError
     from bench.files import explain
     from systems.engines.vllm_virtual import EngineUnavailable
@@ -48,7 +49,7 @@ def down(
 
 
 def _chosen(states: States, name: str | None, all_: bool) -> list[str]:
-    """Raises UsageError if several are there and none was named, or the name is none."""
+    """Raises UsageError if several are there and none was named, or others are there and not this one."""
     from bench.errors import UsageError
 
     names = states.names()
@@ -62,7 +63,9 @@ def _chosen(states: States, name: str | None, all_: bool) -> list[str]:
         states.path(name)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    return [name] if name in names else []
+    if names and name not in names:
+        raise UsageError(f"no fleet {name} is up; up are: {', '.join(names)}")
+    return [name] if names else []
 
 
 def _end(states: States, name: str) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bench.cli.common import Json, verb
+from bench.cli.common import Json, fresh_verb
 
 if TYPE_CHECKING:
     from systems.gateway.options import GatewayOptions
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Option = typer.Option
 
 
-@verb
+@fresh_verb
 def gateway(
     engine: Annotated[
         list[str], Option(metavar="URL", help="http://HOST:PORT of an engine that runs (repeatable).")
@@ -25,7 +25,7 @@ def gateway(
     system: Annotated[str, Option(help="Whose router, gate and process table.")] = "autellix",
     router: Annotated[str | None, Option(help="Another router.")] = None,
     gate: Annotated[str | None, Option(help="Another gate.")] = None,
-    retention: Annotated[str | None, Option(help="Another retention policy; acts over --control.")] = None,
+    retention: Annotated[str | None, Option(help="Another retention policy; acts over control sockets.")] = None,
     tools: Annotated[
         str, Option(help="Who says which tool runs: reply (its tool calls), or told (POST /programs/away).")
     ] = "reply",

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from bench.cli.common import Json, Out, emit_json, page, verb
+from bench.cli.common import Json, Out, emit_json, fresh_verb, page
 
 Row = dict[str, Any]
 
 
-@verb
+@fresh_verb
 def ls(
     what: Annotated[
         str | None,

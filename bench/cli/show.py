@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.common import Json, Out, emit_json, page, verb
+from bench.cli.common import Json, Out, emit_json, fresh_verb, page
 
 
-@verb
+@fresh_verb
 def show(
     result: Annotated[str, typer.Argument(help="A result folder, or the first digits of its name.")],
     out: Out = Path("results"),

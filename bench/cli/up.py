@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bench.cli.common import Json, Out, emit_json, verb
+from bench.cli.common import Json, Out, emit_json, fresh_verb
 
 if TYPE_CHECKING:
     from systems.catalog import SystemSpec
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Option = typer.Option
 
 
-@verb
+@fresh_verb
 def up(
     engine: Annotated[str, Option(help="vllm or sglang.")] = "vllm",
     how: Annotated[str, Option(help="process or docker.")] = "process",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from bench.cli.common import verb
+from bench.cli.common import fresh_verb
 
 
-@verb
+@fresh_verb
 def version() -> None:
     """Print the version, the commit where there is one, and whether the simulator is compiled."""
     from bench.manifest import git_state, versions

@@ -62,7 +62,7 @@ class Delivered:
         return "ok" if self.rate_holds and self.p >= P_LIMIT else "invalid"
 
     def __str__(self) -> str:
-        rates = f"{self.sent_per_s:.3g} programs/s of {self.asked_per_s:.3g} asked for"
+        rates = f"{self.sent_per_s:.3g} programs/s sent of {self.asked_per_s:.3g} in the arrivals as drawn"
         return f"{rates}, gaps between them KS {self.distance:.2f} (p {self.p:.2g})"
 
 

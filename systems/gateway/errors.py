@@ -40,6 +40,8 @@ class Refused(Exception):
         found = [("Content-Type", JSON)]
         if self.retry_s:
             found.append(("Retry-After", str(self.retry_s)))
+        if self.status == 405:
+            found.append(("Allow", "POST"))
         if self.status == 401:
             found.append(("WWW-Authenticate", "Bearer"))
         return found

@@ -25,6 +25,8 @@ from vocabulary import INF
 SHOWN = 100
 """Programs on a page where nobody says how many."""
 MOST = 10_000
+CALLS = ("start", "away", "end", "release")
+"""Below /programs, what clients POST; as names of programs they are found only where one is called so."""
 STATES: tuple[str, ...] = get_args(State)
 
 Handler = Callable[[web.Request], Awaitable[web.Response]]
@@ -106,6 +108,8 @@ class Pages:
         """One program, by the name its client gave it."""
         name = request.match_info["name"]
         found = self._gateway.programs.named(name)
+        if found is None and name in CALLS:
+            raise Refused(405, f"/programs/{name} is told something: POST it, with program_id in the body")
         if found is None:
             raise Refused(404, f"no program {name!r:.80} is in the table: it never called, or is over")
         return page(self._row(found))

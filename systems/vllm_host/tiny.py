@@ -2,7 +2,7 @@
 
     python -m systems.vllm_host.tiny FOLDER
 
-The folder holds config.json, model.safetensors (bf16) and a byte-level BPE tokenizer. The same
+The folder holds config.json, model.safetensors (bf16) and a byte-level BPE tokenizer with a chat template. The same
 arguments give the same bytes. What it says means nothing; that it computes is what counts.
 """
 
@@ -18,6 +18,11 @@ from random import Random
 from typing import Any
 
 END = "<|end|>"
+CHAT = (
+    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] or '' }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}"
+)
+"""Chat template (Jinja): a line a message, so that ``/v1/chat/completions`` works."""
 _BYTES = 256
 _PAIRED = "etaoinshrdlucmfwypvbgkqjxz01"
 _SIGN_AND_MANTISSA = 0x807F
@@ -96,7 +101,8 @@ def write(folder: Path, model: TinyLlama | None = None) -> Path:
     (folder / "config.json").write_text(json.dumps(model.config(), indent=1))
     (folder / "model.safetensors").write_bytes(_weights(model))
     (folder / "tokenizer.json").write_text(json.dumps(_tokenizer(model.vocabulary)))
-    kind = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END, "model_max_length": model.context}
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END, "chat_template": CHAT,
+            "model_max_length": model.context}  # fmt: skip
     (folder / "tokenizer_config.json").write_text(json.dumps(kind))
     return folder
 

@@ -99,6 +99,12 @@ def test_a_reply_tells_its_times_and_its_name(owner):
     assert reply["metrics"]["time_to_first_token_ms"] > 0
 
 
+def test_the_tiny_model_takes_chats(owner):
+    chat = {"model": "tiny-llama", "messages": [{"role": "user", "content": PROMPT}], "max_tokens": 4}
+    reply, _ = post(f"{owner.url}/v1/chat/completions", chat | {"ignore_eos": True})
+    assert reply["usage"]["completion_tokens"] == 4
+
+
 def test_the_facts_and_the_engines_id(owner):
     assert owner.facts["version"] == asked(owner.url, "/version")["version"]
     assert "--enable-per-request-metrics" in owner.facts["command"]

@@ -108,6 +108,15 @@ def test_up_goes_on_running_until_down(tmp_path, bench, model):
     assert bench("down", "default").exit_code == 0
 
 
+def test_down_names_what_is_up_if_it_is_given_another_name(tmp_path, bench, model):
+    assert bench(*up(tmp_path, model, CHILDLESS, "--name", "mine")).exit_code == 0
+    done = bench("down", "nope")
+    assert (done.exit_code, "no fleet nope is up; up are: mine" in done.stderr) == (2, True), done.stderr
+    assert [path.stem for path in states(tmp_path)] == ["mine"]
+    assert bench("down", "mine").exit_code == 0
+    assert (bench("down", "mine").exit_code, bench("down", "nope").exit_code) == (0, 0)
+
+
 def test_one_that_dies_at_the_start_leaves_nothing(tmp_path, bench, model):
     done = bench(*up(tmp_path, model, DYING, "--replicas", "2"))
     assert done.exit_code == 6
@@ -121,6 +130,7 @@ def test_interrupted_while_they_start_leaves_nothing(tmp_path, model, bench, num
     process, ours = starting(tmp_path, model)
     process.send_signal(number)
     assert process.wait(timeout=30) == 130
+    assert "interrupted; the same command starts over" in (tmp_path / "said").read_text()
     assert all(map(gone, ours))
     assert states(tmp_path) == []
 
@@ -137,9 +147,10 @@ def test_kill_9_while_they_start_is_cleaned_by_down(tmp_path, model, bench):
 
 
 def starting(tmp_path, model):
-    """A ``bench up`` of two engines that never answer, both begun."""
+    """A ``bench up`` of two engines that never answer, both begun; what it says is in ``said``."""
     words = command(tmp_path, *up(tmp_path, model, SILENT, "--replicas", "2"))
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
+    with (tmp_path / "said").open("w") as said:
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=said, cwd=ROOT)
     eventually(lambda: states(tmp_path) and len(state(tmp_path)["engines"]) == 2, 30.0)
     return process, pids(tmp_path)
 

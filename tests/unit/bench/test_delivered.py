@@ -43,7 +43,7 @@ def test_what_was_asked_for_is_delivered():
     assert found.asked_per_s == pytest.approx(299 / (times[-1] - times[0]))
     assert found.sent_per_s == pytest.approx(found.asked_per_s, rel=0.01)
     assert found.p > 0.5
-    assert "programs/s of" in str(found)
+    assert "50 programs/s sent of 50 in the arrivals as drawn" in str(found)
 
 
 def test_a_slower_rate_is_invalid_a_constant_lag_is_none():

@@ -61,6 +61,15 @@ def test_text_comes_back_and_the_last_id_ends(tmp_path):
     assert tokenizer.token_to_id(END) == TinyLlama().config()["eos_token_id"]
 
 
+def test_a_chat_becomes_a_prompt(tmp_path):
+    jinja2 = pytest.importorskip("jinja2")
+    template = json.loads((write(tmp_path, SMALL) / "tokenizer_config.json").read_text())["chat_template"]
+    said = [{"role": "user", "content": "how?"}, {"role": "assistant", "content": None}]
+    render = jinja2.Environment().from_string(template).render
+    assert render(messages=said, add_generation_prompt=True) == "user: how?\nassistant: \nassistant:"
+    assert render(messages=said[:1]) == "user: how?\n"
+
+
 @pytest.mark.parametrize("wrong", [{"heads": 3}, {"kv_heads": 3}, {"vocabulary": 256}, {"vocabulary": 5000}])
 def test_sizes_that_cannot_be(wrong):
     with pytest.raises(ValueError, match=r"must be"):

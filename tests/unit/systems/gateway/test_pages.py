@@ -155,6 +155,7 @@ def test_a_row_has_what_the_program_received():
         ("/programs?limit=²", 400, "limit is"),
         ("/programs?state=busy", 400, "state is one of idle, reasoning, held, got 'busy'"),
         ("/programs/nobody", 404, "no program 'nobody'"),
+        ("/programs/release", 405, "POST it"),
     ],
 )
 def test_what_cannot_be_shown_is_an_error_of_openais_shape(path, status, words):
