@@ -65,14 +65,17 @@ def steps(programs: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"start": rows.t_arrive, "end": np.maximum(end, rows.t_end)})
 
 
-def littles_law(programs: pd.DataFrame, calls: pd.DataFrame) -> Numbers:
-    """N = X x cycle in the measured window, a program with one thread being in one step at any time.
+def littles_law(
+    programs: pd.DataFrame, calls: pd.DataFrame, window: tuple[float, float] | None = None
+) -> Numbers:
+    """N = X x cycle in a window (s; the measured one unless given), a program with one thread being in one
+    step at any time.
 
     ``cycle_s``: mean length of the steps that end in it; ``product``: their rate times that; ``deviation``:
     product / programs in the system - 1. Only as far from 0 as the window is short: a table whose rates and
     latencies are off by more is not of one run.
     """
-    start, end = window = measured_window(programs)
+    start, end = window = window or measured_window(programs)
     if end <= start or calls.empty:
         return dict.fromkeys(("cycle_s", "product", "deviation"), math.nan)
     found = steps(programs, calls)

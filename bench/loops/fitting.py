@@ -1,7 +1,8 @@
 """The one scalar that an experiment fits: how much longer every engine step takes than its table says.
 
 A search that is told the rate at each scale it asks for; steps/min fall with the scale, so logarithms are
-nearly a line as long as steps, not tools, take the time.
+nearly a line as long as steps, not tools, take the time. A rate of infinity: the programs ran out before
+the window was half over, so steps are too fast; of 0: none ended in it, so they are too slow.
 """
 
 from __future__ import annotations
@@ -27,12 +28,18 @@ class Fitted(NamedTuple):
 
     @property
     def reached(self) -> bool:
-        """Whether the target was met; else the scale is at a bound, or tools alone take too long."""
-        return abs(math.log(self.got / self.target)) <= 2 * TOLERANCE
+        """Whether the target was met; else the scale is at a bound, tools alone take too long, or there were
+        too few programs for a window."""
+        return abs(_error(self.got, self.target)) <= 2 * TOLERANCE
+
+    def __str__(self) -> str:
+        got = f"{self.got:.4g} steps/min" if math.isfinite(self.got) else "no full window"
+        said = f"{got} for {self.target:g} after {self.tries} tries"
+        return said if self.reached else f"{said}: NOT REACHED"
 
 
 def search(target: float) -> Generator[float, float, Fitted]:
-    """Yields a scale, is sent steps/min there, returns the best one seen. Deterministic."""
+    """Yields a scale, is sent steps/min there (0 to infinity), returns the best one seen. Deterministic."""
     seen: dict[float, float] = {}
     scale = 1.0
     while True:
@@ -45,7 +52,7 @@ def search(target: float) -> Generator[float, float, Fitted]:
 
 
 def _error(got: float, target: float) -> float:
-    """ln(got / target): above 0, steps are too fast."""
+    """ln(got / target), infinite for rates of 0 and infinity: above 0, steps are too fast."""
     return math.log(got / target) if got > 0 else -math.inf
 
 
@@ -55,7 +62,7 @@ def _next(seen: dict[float, float], target: float) -> float:
     slow = [(s, _error(x, target)) for s, x in seen.items() if x <= target]
     if fast and slow:
         (a, e), (b, f) = max(fast), min(slow)
-        share = e / (e - f) if math.isfinite(f) else 0.5
+        share = e / (e - f) if math.isfinite(e - f) else 0.5
         found = math.exp(math.log(a) + min(0.9, max(0.1, share)) * math.log(b / a))
     else:
         s, e = (fast or slow)[-1]

@@ -7,11 +7,12 @@ QUANTITIES = {
     "hit": "prefix hits, share of prompt tokens",
     "latency": "mean latency of a step's call, s",
     "latency_p99": "p99 latency of a step's call, s",
+    "wait_p99": "p99 wait of a call, at the gate and in the engine, s",
     "hold_p99": "p99 hold at the gate, s",
     "hold_max": "longest hold at the gate, s",
     "held_over_600": "share of programs with a call held over 600 s",
     "cycle": "mean cycle (call to the next call), s",
-    "little": "steps/s x cycle over threads in the loop",
+    "little": "steps/s x cycle over programs at a time",
     "in_loop": "threads in the loop, time average",
     "pressure": "working set over KV",
     "recompute": "prefill tokens computed per step",
@@ -34,6 +35,8 @@ QUANTITIES = {
 """Name -> what it is. A step is a call and what follows it (a tool, usually), counted where the call ends."""
 WHOLE_RUN = frozenset(
     {
+        "first_small",
+        "first_large",
         "makespan",
         "work_per_min",
         "env_wait",

@@ -13,7 +13,8 @@ from bench.curves.runner import Cells, Options, Progress
 from bench.files import write_atomic
 from bench.loops.frames import fits, frames, lacking, table
 from bench.loops.judge import moves, paired, panels_of, places_of
-from bench.loops.spec import Loop, parse
+from bench.loops.parsing import parse
+from bench.loops.spec import Loop
 from bench.loops.study import Study
 from bench.loops.text import markdown
 from bench.run import RunResult

@@ -9,12 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
-from pathlib import Path
-from typing import Any
 
-from bench.curves.spec import build
-from bench.errors import UsageError, unknown
-from bench.loops.quantities import QUANTITIES
+from bench.errors import unknown
 
 KINDS = ("ratio", "growth", "order", "monotone", "peak", "level", "same", "curve", "effect", "prediction")
 Place = float
@@ -50,7 +46,7 @@ class System:
     """A system under the name that the experiment gives it: a catalog row and knobs on top.
 
     ``tune``: knob whose best value (steps/min at a panel's largest place) is looked for among ``values``,
-    or among ``shares`` of the programs at that place; else it has its default everywhere. ``levels``: factor
+    or among ``shares`` of the programs there (open loop: ``in_system``); else its default. ``levels``: factor
     -> on or off, where systems are the corners of a factorial. ``prices``: its retention weighs what
     computing KV again costs, and is told it from the panel's own step times.
     """
@@ -81,6 +77,7 @@ class Panel:
 
     ``most``: steps/min that no system exceeds (of the paper's values where it gives some): how many programs
     a window needs; ``programs``: exactly so many instead (fixed work; below 0: one for each place).
+    ``in_system``: how many programs an open loop keeps in the system, where tuned knobs are shares of them.
     ``shared``: tokens that all its contexts begin with. ``trace``: a folder of recorded sessions, below that
     of traces, in place of ``workload``.
     ``paper``: quantity -> system -> value at each place. ``at``: where a panel made from axes lies on them.
@@ -102,6 +99,7 @@ class Panel:
     fit: Fit | None = None
     most: float = 0.0
     programs: int = 0
+    in_system: float = 0.0
     shared: int = 0
     paper: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
     at: Mapping[str, str] = field(default_factory=dict)
@@ -127,6 +125,7 @@ class Value:
     name: str
     n: tuple[int, ...] = ()
     rates: tuple[float, ...] = ()
+    in_system: float = 0.0
     parameters: Mapping[str, str] = field(default_factory=dict)
     knobs: Mapping[str, str] = field(default_factory=dict)
     system_knobs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -282,6 +281,7 @@ def _at(panel: Panel, axes: tuple[Axis, ...], at: Mapping[str, Value]) -> Panel:
         knobs = {s: {**made.system_knobs.get(s, {}), **k} for s, k in value.system_knobs.items()}
         made = replace(
             made, n=() if value.rates else value.n or made.n, rates=value.rates or made.rates,
+            in_system=value.in_system or made.in_system,
             parameters={**made.parameters, **value.parameters}, knobs={**made.knobs, **value.knobs},
             system_knobs={**made.system_knobs, **knobs},
             warm_up=value.warm_up or made.warm_up, window=value.window or made.window,
@@ -289,103 +289,3 @@ def _at(panel: Panel, axes: tuple[Axis, ...], at: Mapping[str, Value]) -> Panel:
     names = {axis.name: at[axis.name].name for axis in axes}
     label = ", ".join(f"{name} {value}" for name, value in names.items())
     return replace(made, name=f"{panel.name}|{'|'.join(names.values())}", label=label, at=names)
-
-
-def parse(data: Mapping[str, Any], path: Path) -> Loop:
-    """The experiment in a TOML file's data. Raises UsageError naming file and field.
-
-    ``panels_of`` = "fig4" takes systems, panels and scales of a neighbouring file where this one has none.
-    """
-    rest = {k: v for k, v in _with_neighbour(data, path).items() if k != "kind"}
-    rest["scales"] = {k: build(Scale, v, path, f"scales.{k}") for k, v in rest.get("scales", {}).items()}
-    rest["panels"] = [_panel(v, path, f"panels[{i}]") for i, v in enumerate(rest.get("panels", []))]
-    rest["axes"] = [_axis(v, path, f"axes[{i}]") for i, v in enumerate(rest.get("axes", []))]
-    for key, kind in (("systems", System), ("claims", Claim), ("assumptions", Assumption), ("marks", Mark)):
-        rest[key] = [build(kind, v, path, f"{key}[{i}]") for i, v in enumerate(rest.get(key, []))]
-    loop = build(Loop, rest, path, "")
-    _check(loop, path)
-    return loop
-
-
-def _with_neighbour(data: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    import tomllib
-
-    found = dict(data)
-    neighbour = found.pop("panels_of", None)
-    if neighbour is None:
-        return found
-    file = path.with_name(f"{neighbour}.toml")
-    if not file.is_file():
-        raise UsageError(f"{path.name}: panels_of: no experiment {neighbour} beside it")
-    theirs = tomllib.loads(file.read_text(encoding="utf-8"))
-    taken = {k: theirs[k] for k in ("systems", "panels", "scales", "axes", "reference") if k in theirs}
-    return taken | found
-
-
-def _panel(data: Mapping[str, Any], path: Path, place: str) -> Panel:
-    given = dict(data)
-    if "fit" in given:
-        given["fit"] = build(Fit, given["fit"], path, f"{place}.fit")
-    given["paper"] = {q: {s: tuple(v) for s, v in rows.items()} for q, rows in given.get("paper", {}).items()}
-    return build(Panel, given, path, place)
-
-
-def _axis(data: Mapping[str, Any], path: Path, place: str) -> Axis:
-    values = [build(Value, v, path, f"{place}.values[{i}]") for i, v in enumerate(data.get("values", []))]
-    return build(Axis, {**data, "values": values}, path, place)
-
-
-def _check(loop: Loop, path: Path) -> None:
-    systems, panels = {s.name for s in loop.systems}, {p.name for p in loop.panels}
-    for panel in loop.panels:
-        _check_panel(panel, systems, path)
-    for claim in loop.claims:
-        _check_claim(claim, loop, systems, panels, path)
-    for name, scale in loop.scales.items():
-        for word in scale.panels:
-            _known(path, f"scales.{name}", "panel", word, panels)
-    for assumption in loop.assumptions:
-        for word in assumption.panels:
-            _known(path, f"assumption {assumption.name}", "panel", word, panels)
-    for word in loop.shown:
-        _known(path, "shown", "quantity", word, QUANTITIES)
-    if loop.reference:
-        _known(path, "reference", "system", loop.reference, systems)
-
-
-def _check_panel(panel: Panel, systems: set[str], path: Path) -> None:
-    place = f"panel {panel.name}"
-    if bool(panel.workload) == bool(panel.trace):
-        raise UsageError(f"{path.name}: {place}: give a workload or a trace")
-    if bool(panel.n) == bool(panel.rates):
-        raise UsageError(f"{path.name}: {place}: give n (programs at a time) or rates")
-    named = [*panel.systems, *panel.system_knobs, *([panel.fit.system] if panel.fit else [])]
-    for word in [*named, *(s for rows in panel.paper.values() for s in rows)]:
-        _known(path, place, "system", word, systems)
-    for quantity, rows in panel.paper.items():
-        _known(path, f"{place}.paper", "quantity", quantity, QUANTITIES)
-        for system, values in rows.items():
-            if len(values) != len(panel.places):
-                raise UsageError(f"{path.name}: {place}: {system} has {len(values)} values of {quantity}")
-
-
-def _check_claim(claim: Claim, loop: Loop, systems: set[str], panels: set[str], path: Path) -> None:
-    place = f"claim {claim.id}"
-    _known(path, place, "kind", claim.kind, KINDS)
-    for word in [*claim.systems, *filter(None, (claim.top, claim.bottom))]:
-        _known(path, place, "system", word, systems)
-    for word in claim.panels:
-        _known(path, place, "panel", word, panels)
-    for axis, value in claim.where.items():
-        _known(path, place, "axis", axis, [a.name for a in loop.axes])
-        values = next(a.values for a in loop.axes if a.name == axis)
-        _known(path, place, f"value of {axis}", value, [v.name for v in values])
-    for word in filter(None, (claim.quantity, claim.x)):
-        _known(path, place, "quantity", word, QUANTITIES)
-    if not (claim.panels or claim.where):
-        raise UsageError(f"{path.name}: {place}: give panels or where")
-
-
-def _known(path: Path, place: str, what: str, word: str, known: Any) -> None:
-    if word not in known:
-        raise UsageError(f"{path.name}: {place}: {unknown(what, word, list(known))}")

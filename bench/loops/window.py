@@ -2,7 +2,8 @@
 
 The window is [warm-up, warm-up + length], cut where the backlog is empty: from then on fewer programs
 run than the loop has places. A step is one call and what follows it until the thread calls again; it counts
-where its call ends. Times in seconds, contexts in tokens.
+where its call ends. Times in seconds, contexts in tokens. A window that lost more than half of its length
+measures something else than it was to: it has no numbers (``enough``).
 """
 
 from __future__ import annotations
@@ -19,15 +20,18 @@ import pyarrow.parquet as pq
 
 from bench.balance import imbalance
 from bench.errors import MissingError
+from bench.metrics import in_system
 from bench.stats import too_small
-from bench.steps import per_minute, steps
+from bench.steps import littles_law, per_minute, steps
 from vocabulary import BLOCK
 
 CALLS = ["program", "thread", "index", "prompt_tokens", "output_tokens", "cached_tokens", "prefill_tokens",
-         "reprefill_tokens", "t_arrive", "t_first_sched", "t_end", "hold_s", "aborted"]  # fmt: skip
+         "reprefill_tokens", "t_arrive", "t_first_sched", "t_end", "wait_s", "hold_s", "aborted"]  # fmt: skip
 PROGRAMS = ["program", "t_arrive", "t_end", "outcome", "calls"]
 ENGINE = ["time", "engine", "kv_used"]
 LONG_HOLD = 600.0
+SHORT = 0.5
+"""A window that covers less than this share of the length asked for is no window."""
 
 Numbers = dict[str, float]
 
@@ -57,6 +61,11 @@ class Window(NamedTuple):
         """Share of the length asked for."""
         return self.seconds / self.asked
 
+    @property
+    def enough(self) -> bool:
+        """Whether its numbers count. If not, the programs ran out: steps were faster than was expected."""
+        return self.covered >= SHORT
+
 
 def read(folder: Path) -> Log:
     """The log in a run's folder. Raises MissingError."""
@@ -80,19 +89,24 @@ def window_of(programs: pd.DataFrame, warm_up: float, length: float) -> Window:
     return Window(warm_up, min(warm_up + length, last), length)
 
 
-def numbers(log: Log, window: Window, capacity: float, replicas: int = 1, shared: int = 0) -> Numbers:
+def numbers(
+    log: Log, window: Window, capacity: float, replicas: int = 1, shared: int = 0, place: float | None = None
+) -> Numbers:
     """Every quantity of ``QUANTITIES`` that a log gives; ``capacity``: KV tokens of all engines together,
-    ``shared``: tokens that every context begins with and a cache holds once on each engine."""
+    ``shared``: tokens that every context begins with and a cache holds once on each engine, ``place``:
+    programs at a time of a closed loop. A window that is too short gives those of the whole run only."""
     calls = log.calls.assign(until=steps(log.programs, log.calls).end)
     here = calls[~calls.aborted & calls.t_end.between(window.start, window.end)]
-    found = _whole(log) | _balance(log.engine, window, round(capacity / replicas / BLOCK))
-    if window.seconds <= 0 or here.empty:
+    found = _whole(log)
+    if not window.enough or here.empty:
         return found
     return (
         found
+        | _balance(log.engine, window, round(capacity / replicas / BLOCK))
         | _steps(here, window)
         | _loop(calls, here, window, capacity, shared, replicas)
-        | _holds(calls, window)
+        | {"little": _little(log, window, place)}
+        | _waits(calls, window)
     )
 
 
@@ -115,7 +129,7 @@ def _steps(here: pd.DataFrame, window: Window) -> Numbers:
 def _loop(
     calls: pd.DataFrame, here: pd.DataFrame, window: Window, capacity: float, shared: int, replicas: int
 ) -> Numbers:
-    """Little's law of the loop: steps/s times the mean cycle against threads that are in it."""
+    """The mean cycle, the threads that are in one, and what their contexts are of KV."""
     cycle = float((here.until - here.t_arrive).mean())
     stay = (calls.until.clip(upper=window.end) - calls.t_arrive.clip(lower=window.start)).clip(lower=0.0)
     threads = float(stay.sum()) / window.seconds
@@ -123,18 +137,29 @@ def _loop(
     return {
         "cycle": cycle,
         "in_loop": threads,
-        "little": len(here) / window.seconds * cycle / threads if threads else math.nan,
         "pressure": (own + shared * replicas) / capacity,
     }
 
 
-def _holds(calls: pd.DataFrame, window: Window) -> Numbers:
-    """Of calls that came in the window and have left, given up ones included: they were held, too."""
+def _little(log: Log, window: Window, place: float | None) -> float:
+    """Steps/s x cycle over the programs that the loop was asked to hold (``place``; open loop: that are in
+    the system): nothing of the right side is from the calls. NaN where programs have several threads: each
+    is in a step then."""
+    if (log.calls.thread.astype(str) != "").any():
+        return math.nan
+    span = (window.start, window.end)
+    there = in_system(log.programs, span) if place is None else place
+    return littles_law(log.programs, log.calls, span)["product"] / there if there else math.nan
+
+
+def _waits(calls: pd.DataFrame, window: Window) -> Numbers:
+    """Of calls that came in the window and have left, given up ones included: they waited, too."""
     came = calls[calls.t_arrive.between(window.start, window.end)]
     if came.empty:
         return {}
     longest = came.groupby("program").hold_s.max()
     return {
+        "wait_p99": quantile(came.wait_s.to_numpy(), 0.99),
         "hold_p99": quantile(came.hold_s.to_numpy(), 0.99),
         "hold_max": float(came.hold_s.max()),
         "held_over_600": float((longest > LONG_HOLD).mean()),

@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 
 from bench.config import RunConfig
+from bench.loops.parsing import parse
 from bench.loops.runner import predicted_systems
-from bench.loops.spec import Loop, parse
+from bench.loops.spec import Loop
 from bench.loops.study import Study
 from bench.loops.window import Log
 from bench.run import RunResult
@@ -62,7 +63,8 @@ def even_log(threads: int, per_minute: float, minutes: float = 4.0, hold_s: floa
     calls = pd.DataFrame(
         {"program": program, "thread": "", "index": k, "prompt_tokens": 100 * (k + 1), "output_tokens": 10,
          "cached_tokens": 90 * (k + 1), "prefill_tokens": 10, "reprefill_tokens": 0, "t_arrive": start,
-         "t_first_sched": start, "t_end": start + cycle / 2, "hold_s": hold_s, "aborted": False}
+         "t_first_sched": start, "t_end": start + cycle / 2, "wait_s": hold_s + 1.0, "hold_s": hold_s,
+         "aborted": False}
     )  # fmt: skip
     ends = (count + np.arange(threads) / threads) * cycle
     late = minutes * 60

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from bench.errors import UsageError
-from bench.loops.spec import parse
+from bench.loops.parsing import parse
 from bench.reproduce import experiments, load
 from tests.unit.bench.loops.planted import BASE, loop
 
@@ -12,7 +12,7 @@ SLOW = {"name": "slow", "parameters": {"a": "1"}}
 AXES = [
     {"name": "pressure", "crossed": True, "values": [{"name": "1", "n": [4]}, {"name": "2", "n": [8]}]},
     {"name": "tools", "crossed": True, "values": [{"name": "fast"}, SLOW]},
-    {"name": "loop", "values": [{"name": "closed"}, {"name": "open", "rates": [0.5]}]},
+    {"name": "loop", "values": [{"name": "closed"}, {"name": "open", "rates": [0.5], "in_system": 8}]},
 ]  # fmt: skip
 
 

@@ -86,7 +86,7 @@ def test_prices_come_from_the_panels_step_times():
 AXES = [
     {"name": "pressure", "crossed": True, "values": [{"name": "1", "n": [8]}, {"name": "2", "n": [16]}]},
     {"name": "tools", "crossed": True, "values": [{"name": "fast"}]},
-    {"name": "loop", "values": [{"name": "closed"}, {"name": "open", "rates": [0.5]}]},
+    {"name": "loop", "values": [{"name": "closed"}, {"name": "open", "rates": [0.5], "in_system": 8}]},
 ]  # fmt: skip
 
 
