@@ -25,7 +25,7 @@ def gateway(
     system: Annotated[str, Option(help="Whose router, gate and process table.")] = "autellix",
     router: Annotated[str | None, Option(help="Another router.")] = None,
     gate: Annotated[str | None, Option(help="Another gate.")] = None,
-    retention: Annotated[str | None, Option(help="Another retention policy; acts over control sockets.")] = None,
+    retention: Annotated[str | None, Option(help="Another retention policy (over control sockets).")] = None,
     tools: Annotated[
         str, Option(help="Who says which tool runs: reply (its tool calls), or told (POST /programs/away).")
     ] = "reply",

@@ -2,8 +2,8 @@
 
     python -m systems.vllm_host.tiny FOLDER
 
-The folder holds config.json, model.safetensors (bf16) and a byte-level BPE tokenizer with a chat template. The same
-arguments give the same bytes. What it says means nothing; that it computes is what counts.
+The folder holds config.json, model.safetensors (bf16) and a byte-level BPE tokenizer with a chat
+template. The same arguments give the same bytes. What it says means nothing; that it computes is what counts.
 """
 
 from __future__ import annotations
