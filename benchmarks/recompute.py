@@ -38,16 +38,32 @@ def measured(chunk: int = CHUNK) -> dict[tuple[str, str], tuple[float, ...]]:
     }
 
 
-def main() -> None:
-    """The table, and the median of its columns."""
-    names = [f"{n // 1024}k" for n in LENGTHS]
-    spans = [*(f"{a} to {b}" for a, b in pairwise(names)), f"{names[0]} to {names[-1]}"]
-    print("".join(f"{column:>22}" for column in ("model", "gpu", *spans)))
+def lines() -> list[str]:
+    """A table in Markdown: models by GPUs, in each cell the exponents of ``measured``; the medians last."""
     found = measured()
-    for name, powers in found.items():
-        print("".join(f"{cell:>22}" for cell in (*name, *(f"{power:.2f}" for power in powers))))
-    middle = (f"{median(column):.2f}" for column in zip(*found.values(), strict=True))
-    print("".join(f"{cell:>22}" for cell in ("median", "", *middle)))
+    gpus = sorted({gpu for _, gpu in found})
+    names = [f"{tokens // 1024}k" for tokens in LENGTHS]
+    spans = [f"{low} to {high}" for low, high in (*pairwise(names), (names[0], names[-1]))]
+    rows = [[model, *(_cell(found.get((model, gpu), ())) for gpu in gpus)] for model in _models(found)]
+    medians = [
+        f"{median(column):.2f} ({span})"
+        for column, span in zip(zip(*found.values(), strict=True), spans, strict=True)
+    ]
+    table = [["", *gpus], ["---"] * (len(gpus) + 1), *rows]
+    return [*(f"| {' | '.join(row)} |" for row in table), "", f"Medians: {', '.join(medians)}."]
+
+
+def _models(found: dict[tuple[str, str], tuple[float, ...]]) -> list[str]:
+    return list(dict.fromkeys(model for model, _ in found))
+
+
+def _cell(powers: tuple[float, ...]) -> str:
+    return ", ".join(f"{power:.2f}" for power in powers) or "-"
+
+
+def main() -> None:
+    """Print it."""
+    print("\n".join(lines()))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 """ThunderAgent's gate, event by event; the ten behaviours are in tests/golden."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from systems.catalog import CatalogError, build_gate, load_system
@@ -400,6 +403,23 @@ def test_the_gate_is_as_the_catalog_says():
     assert (gate.dt, gate.decay, gate.reads_prompt) == (2.0, "exponential", True)
     assert dict(spec.gate_knobs)["victims"] == "shortest"
     assert not build_gate(load_system("thunderagent")).reads_prompt
+
+
+def test_the_page_says_which_knobs_are_the_papers_arm():
+    page = (Path(__file__).parents[4] / "docs" / "gates.md").read_text()
+    command = re.search(r"```\n--system thunderagent (.*)\n```", page).group(1)
+    knobs = dict(word.split("=") for word in command.replace("--knob ", "").split())
+    spec = load_system("thunderagent", knobs=knobs)
+    usual = dict(load_system("thunderagent").gate_knobs)
+    changed = {knob: value for knob, value in spec.gate_knobs if usual[knob] != value}
+    off = {"ageing_s": 0.0, "grace_s": 0.0, "max_hold_s": 0.0, "lease_s": 0.0, "origin_first": False}
+    assert changed == {**off, "buffer": 0}
+    gate = build_gate(spec)
+    assert (gate.ageing_s, gate.buffer, gate.decay_on, gate.restore) == (0.0, 0, "both", "shortest")
+    sentence = page[page.index("The rest of the paper is the default") :]
+    named = re.findall(r"`(\w+)=([\w.]+)`", sentence[: sentence.index("No knob takes back")])
+    assert len(named) == 8
+    assert all(str(usual[knob]) in (value, f"{value}.0") for knob, value in named)
 
 
 def test_resumes_name_their_engine():
