@@ -49,8 +49,8 @@ def test_a_fallback_is_part_of_the_badge_and_what_is_missing_is_named():
     assert "FALLBACK preemption swap -> recompute" in made("mlfq", engine="vllm-virtual").badge
     with pytest.raises(MissingError, match="chunked_prefill"):
         made("vllm-base", engine="vllm-virtual")
-    with pytest.raises(MissingError, match="gate thunderagent"):
-        made("thunderagent")
+    with pytest.raises(MissingError, match="front smg"):
+        made("smg-cache-aware")
 
 
 def test_a_horizon_decides_how_many_programs_come():
