@@ -18,15 +18,14 @@ if TYPE_CHECKING:
 
 KEYS = ("workload", "model", "system", "place", "open")
 MOST_ACROSS = 3
-SHORT = 0.5
-"""A point whose window was cut to less than this share is left out."""
 
 
 def loop_table(data: Data, quantity: str) -> pd.DataFrame:
-    """One row per panel, system and place: the mean over seeds with its interval, and the paper's value."""
-    points = data["loop_points"]
-    points = points[points.covered >= SHORT]
-    table = over_seeds(points, KEYS, quantity)
+    """One row per panel, system and place: the mean over seeds with its interval, and the paper's value.
+
+    A place of which a seed has no value, as its window was cut short, is left out.
+    """
+    table = over_seeds(data["loop_points"], KEYS, quantity)
     table = table[np.isfinite(table["value"].astype(float))].reset_index(drop=True)
     stated = data.get("loop_paper")
     known: dict[tuple[Any, ...], float] = {}

@@ -11,10 +11,10 @@ from bench.loops.judge import judge
 from bench.loops.map import marks, winners
 from bench.loops.quantities import QUANTITIES
 from bench.loops.study import Study
-from bench.stats import t_interval
+from bench.loops.words import mean_of
 
-TABLE = ("steps_per_min", "hit", "latency", "latency_p99", "hold_p99", "hold_max", "little", "in_loop",
-         "pressure", "work_per_min", "makespan", "recompute")  # fmt: skip
+TABLE = ("steps_per_min", "hit", "latency", "latency_p99", "wait_p99", "hold_p99", "hold_max", "little",
+         "in_loop", "pressure", "work_per_min", "makespan", "recompute")  # fmt: skip
 TWO_ENGINES = ("imbalance", "imbalance_minutes")
 SANDBOXES = ("env_wait", "env_prepare", "peak_disk_gb")
 
@@ -58,7 +58,8 @@ def paper(study: Study) -> pd.DataFrame:
 
 
 def table(study: Study) -> pd.DataFrame:
-    """A row per panel, system and place: means over seeds; ``window``: least share of it that was full."""
+    """A row per panel, system and place: means over seeds, none where a seed has no value; ``window``: least
+    share of it that was full (below .5 there are no values of it)."""
     shown = [*TABLE]
     shown += TWO_ENGINES if any(p.replicas > 1 for p in study.panels) else ()
     shown += SANDBOXES if any("env_wait" in row.numbers for row in study.rows) else ()
@@ -69,7 +70,7 @@ def table(study: Study) -> pd.DataFrame:
     keys = ["workload", "place", "system"]
     rows = []
     for values, part in frame.groupby(keys, sort=False):
-        means: dict[str, Any] = {q: t_interval(part[q].tolist()) for q in shown}
+        means: dict[str, Any] = {q: mean_of(dict(zip(part.seed, part[q], strict=True))) for q in shown}
         halves = {f"{q} +-": (means[q].high - means[q].low) / 2 for q in study.loop.shown}
         rows.append(
             dict(zip(keys, values, strict=True)) | {q: m.value for q, m in means.items()}
@@ -83,14 +84,14 @@ def fits(study: Study) -> pd.DataFrame:
     names = {g: g.partition(" ")[0] for g in study.fits}
     fitted = [
         {"panel": names[g], "what": "step times x", "value": f"{f.scale:g}",
-         "why": f"{f.got:.4g} steps/min for {f.target:g} after {f.tries} tries"
-                + ("" if f.reached else ": NOT REACHED")}
+         "why": str(f)}
         for g, f in study.fits.items()
     ]  # fmt: skip
     tuned = [
-        {"panel": panel, "what": f"{system}: {study.loop.system(system).tune}", "value": value,
-         "why": "most steps/min on the tuning seeds, at the panel's largest load"}
-        for (panel, system), value in study.tuned.items()
+        {"panel": panel, "what": f"{system}: {study.loop.system(system).tune} at {place:g}", "value": value,
+         "why": "no value had a full window: chosen by nothing" if (panel, system) in study.untuned
+                else "best on the tuning seeds"}
+        for (panel, system), values in study.tuned.items() for place, value in values.items()
     ]  # fmt: skip
     return pd.DataFrame([*fitted, *tuned])
 

@@ -12,7 +12,8 @@ import pandas as pd
 from bench.curves.runner import Cells, Options, Progress
 from bench.files import write_atomic
 from bench.loops.frames import fits, frames, lacking, table
-from bench.loops.judge import moves, paired, panels_of, places_of
+from bench.loops.judge import panels_of, places_of
+from bench.loops.kinds import moves, paired
 from bench.loops.parsing import parse
 from bench.loops.spec import Loop
 from bench.loops.study import Study
@@ -71,7 +72,8 @@ def predicted_systems(study: Study) -> dict[str, set[str]]:
 
 
 def predictions(study: Study) -> pd.DataFrame:
-    """A row per prediction, place and assumption: the ratio, and the ratio with the assumption changed."""
+    """A row per prediction and place: the ratio, and in a column for each assumption the ratio with it
+    changed (times what the change multiplies it with on the seeds that have both)."""
     rows = []
     for claim in (c for c in study.loop.claims if c.kind == "prediction"):
         for panel in panels_of(study, claim):
@@ -82,7 +84,8 @@ def predictions(study: Study) -> pd.DataFrame:
                     "ratio": f"{claim.top} / {claim.bottom}", "predicted": got.value, "low": got.low,
                     "high": got.high,
                 }  # fmt: skip
-                rows.append(line | moves(study, panel, claim, place))
+                moved = moves(study, panel, claim, place)
+                rows.append(line | {name: got.value * by.value for name, by in moved.items()})
     return pd.DataFrame(rows)
 
 
@@ -117,8 +120,10 @@ def summary_text(outcome: Outcome) -> str:
         f"long as the loop is full; {scale.seeds} seeds, the same programs for every system.",
         "A step is one call and what follows it; little: steps/s x cycle over the threads in the loop (1: "
         "the law holds); work_per_min: all programs, warm-up and drain included, over the makespan. "
-        "Reproduced: the interval of a ratio meets [R/1.25, 1.25 R]; partly: the same sign, half the log "
-        "ratio.",
+        "Reproduced: the interval of a ratio meets [R/1.25, 1.25 R] and excludes 1; same sign, size not "
+        "testable: it does, but [R/1.25, 1.25 R] holds 1; partly: half the log ratio, and a one-sided 95 % "
+        "bound excludes 1. Of several panels the weakest word; partly at the most where one is missing. A "
+        "window of which less than half was full has no numbers.",
     ]
     if outcome.study.fits:
         lines.append(

@@ -17,14 +17,11 @@ from bench.arriving import load_programs
 from bench.config import DECISIONS, RunConfig
 from bench.curves.points import RunCells
 from bench.errors import MissingError
-from bench.loops import fitting
+from bench.loops import fitting, setup
 from bench.loops.spec import Assumption, Loop, Panel, Place, Scale, System
-from bench.loops.window import Numbers, beside, numbers, read, window_of
+from bench.loops.window import SHORT, Numbers, beside, numbers, read, window_of
 from bench.plan import plan
 from bench.run import RunResult
-from systems.latency.catalog import latency_for
-from systems.latency.scaled import SCALES
-from systems.retentions.rebuild import fitted
 from vocabulary import BLOCK
 from workloads.dryrun import dry_run
 
@@ -39,7 +36,10 @@ MARGIN = 1.2
 
 @dataclass(frozen=True)
 class Row:
-    """One finished cell of the experiment. ``varied``: the assumption changed in it, if any."""
+    """One finished cell of the experiment. ``varied``: the assumption changed in it, if any.
+
+    ``covered``: share of its window in which the loop was full; below .5 ``numbers`` has those of the whole
+    run only."""
 
     panel: str
     system: str
@@ -78,7 +78,10 @@ class Study:
     missing: dict[tuple[str, str], str] = field(default_factory=dict)
     """(panel, system) -> why it is not testable here."""
     fits: dict[str, fitting.Fitted] = field(default_factory=dict)
-    tuned: dict[tuple[str, str], str] = field(default_factory=dict)
+    tuned: dict[tuple[str, str], dict[Place, str]] = field(default_factory=dict)
+    """(panel, system) -> the tuned knob at each place."""
+    untuned: set[tuple[str, str]] = field(default_factory=set)
+    """Those of ``tuned`` of which no value had a full window: the value is none's choice."""
     _steps: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -90,13 +93,15 @@ class Study:
         """The configuration of a cell; ``fitted``: with the panel's scale on step times."""
         panel, system = wanted.panel, self.loop.system(wanted.system)
         scale = fitting.knobs(self.fits[_group(panel)].scale) if fitted and _group(panel) in self.fits else {}
-        tuned = {system.tune: t} if (t := self.tuned.get((panel.name, system.name))) else {}
-        prices = self._prices(panel) if system.prices else {}
-        own = {**prices, **system.knobs, **panel.system_knobs.get(system.name, {}), **tuned}
+        tuned = self.tuned.get((panel.name, system.name), {})
+        best = {system.tune: tuned[wanted.place]} if wanted.place in tuned else {}
+        own = {**system.knobs, **panel.system_knobs.get(system.name, {}), **best}
         knobs = {DECISIONS: "false", **scale, **panel.knobs, **own, **self.knobs, **dict(wanted.knobs)}
+        if system.prices:
+            knobs = {**setup.prices(panel.model, self.gpu or panel.gpu, knobs), **knobs}
         parameters = {**panel.parameters, **dict(wanted.parameters)}
         if "stagger" in parameters and not panel.open:
-            parameters["at_start"] = str(int(wanted.place))
+            parameters["at_start"] = str(setup.at_start(wanted.place, knobs))
         shared: dict[str, Any] = {
             "seed": wanted.seed, "model": panel.model, "gpu": self.gpu or panel.gpu, "out": self.out,
             "replicas": panel.replicas, "knobs": knobs, "parameters": parameters,
@@ -106,17 +111,6 @@ class Study:
         else:
             shared |= {"concurrency": int(wanted.place), "n": self.programs(panel, wanted.place)}
         return RunConfig(system.system, source(panel), **shared)
-
-    def _prices(self, panel: Panel) -> dict[str, str]:
-        """What computing KV again costs by the panel's step times: knobs of a retention policy."""
-        group = _group(panel)
-        scale = self.fits[group].scale if group in self.fits else 1.0
-        scales = dict.fromkeys(SCALES, scale)
-        rebuild = fitted(latency_for(panel.model, self.gpu or panel.gpu, scales))
-        return {
-            "retention.token_s": f"{rebuild.token_s:.4g}",
-            "retention.token2_s": f"{rebuild.token2_s:.4g}",
-        }
 
     def seconds(self, panel: Panel) -> float:
         """Warm-up and window (virtual s)."""
@@ -144,7 +138,8 @@ class Study:
         warm_up = panel.warm_up or self.scale.warm_up
         window = window_of(log.programs, warm_up, panel.window or self.scale.window)
         capacity = float(result.summary["card"]["engine"]["kv_blocks"]) * BLOCK * panel.replicas
-        found = numbers(log, window, capacity, panel.replicas, panel.shared) | beside(result.summary)
+        place = None if panel.open else wanted.place
+        found = numbers(log, window, capacity, panel.replicas, panel.shared, place) | beside(result.summary)
         return Row(
             panel.name, wanted.system, wanted.place, wanted.seed, found, result, wanted.varied,
             window.seconds, window.covered,
@@ -198,14 +193,19 @@ class Study:
             asked = self._told(searches, dict(zip(asked, rates, strict=True)))
 
     def _rates(self, tries: Sequence[tuple[Panel, float]], phase: str) -> list[float]:
-        """Steps/min at each (panel, scale), over the fit's seeds."""
+        """Steps/min at each (panel, scale), over the fit's seeds; infinite where the programs ran out."""
         seeds = range(FIT_SEED, FIT_SEED + self.scale.fit_seeds)
         wanted = [
             Wanted(panel, panel.fit.system, panel.fit.place, seed, tuple(fitting.knobs(scale).items()))
             for panel, scale in tries if panel.fit for seed in seeds
         ]  # fmt: skip
-        found = [row.numbers.get("steps_per_min", 0.0) for row in self.cells(wanted, phase, fitted=False)]
+        rows = self.cells(wanted, phase, fitted=False)
+        found = [math.inf if row.covered < SHORT else row.numbers.get("steps_per_min", 0.0) for row in rows]
         return [sum(found[i : i + len(seeds)]) / len(seeds) for i in range(0, len(found), len(seeds))]
+
+    def fit_of(self, panel: Panel) -> fitting.Fitted | None:
+        """The fit of a panel's step times, if it has one."""
+        return self.fits.get(_group(panel))
 
     def _told(
         self, searches: Mapping[str, Generator[float, float, fitting.Fitted]], rates: Mapping[str, float]
@@ -220,23 +220,36 @@ class Study:
         return asked
 
     def tune(self) -> None:
-        """The best knob of each system that is tuned, at a panel's largest place, on seeds of its own."""
-        tries = [
-            (panel, system, value)
+        """The best knob of each system that is tuned, at each place, on seeds of its own."""
+        searches = {
+            (panel.name, system.name): setup.Search(system, choices(system, panel))
             for panel in self.panels for system in self._systems(panel) if system.tune
-            for value in choices(system, panel)
-        ]  # fmt: skip
+        }  # fmt: skip
+        panels = {panel.name: panel for panel in self.panels}
+        number = 0
+        while any(search.asked for search in searches.values()):
+            number += 1
+            self._try(searches, panels, f"tune {number}")
+        self.tuned = {where: search.best(panels[where[0]]) for where, search in searches.items()}
+        self.untuned = {where for where, s in searches.items() if max(s.scores.values()) == -math.inf}
+
+    def _try(
+        self, searches: Mapping[tuple[str, str], setup.Search], panels: Mapping[str, Panel], phase: str
+    ) -> None:
+        """Run what searches ask for, at their panels' largest places, and tell them."""
         seeds = range(TUNE_SEED, TUNE_SEED + self.scale.tune_seeds)
+        tries = [(where, search, value) for where, search in searches.items() for value in search.asked]
         wanted = [
-            Wanted(panel, system.name, panel.places[-1], seed, ((system.tune, value),))
-            for panel, system, value in tries for seed in seeds
+            Wanted(panels[panel], system, panels[panel].places[-1], seed, ((search.system.tune, value),))
+            for (panel, system), search, value in tries for seed in seeds
         ]  # fmt: skip
-        rows = self.cells(wanted, "tune")
+        rows = self.cells(wanted, phase)
         scores: dict[tuple[str, str], dict[str, float]] = {}
-        for i, (panel, system, value) in enumerate(tries):
+        for i, (where, _, value) in enumerate(tries):
             mine = rows[i * len(seeds) : (i + 1) * len(seeds)]
-            scores.setdefault((panel.name, system.name), {})[value] = sum(score(row, panel) for row in mine)
-        self.tuned = {where: max(found, key=lambda v: found[v]) for where, found in scores.items()}
+            scores.setdefault(where, {})[value] = sum(score(row, panels[where[0]]) for row in mine)
+        for where, found in scores.items():
+            searches[where].told(found)
 
     def measure(self) -> None:
         """Every system at every place of every panel, on all seeds."""
@@ -275,7 +288,7 @@ class Study:
     def values(
         self, panel: str, system: str, place: Place, quantity: str, varied: str = ""
     ) -> dict[int, float]:
-        """{seed: value}; seeds that do not have it are NaN."""
+        """{seed: value}; seeds that do not have it, as their window was cut short, are NaN."""
         return {
             row.seed: row.numbers.get(quantity, math.nan)
             for row in self.rows
@@ -301,13 +314,18 @@ def source(panel: Panel) -> str:
 
 
 def choices(system: System, panel: Panel) -> list[str]:
-    """The values that are tried of a tuned knob."""
-    shares = [max(1, round(share * panel.places[-1])) for share in system.shares]
-    return [f"{v:g}" for v in dict.fromkeys([*system.values, *shares])]
+    """The values that are tried of a tuned knob first; of a limit a panel's smaller places, too. Shares are
+    of the programs in the system."""
+    programs = panel.in_system if panel.open else panel.places[-1]
+    shares = [max(1, round(share * programs)) for share in system.shares]
+    smaller = panel.places[:-1] if shares and not panel.open else ()
+    return [f"{v:g}" for v in dict.fromkeys([*system.values, *shares, *smaller])]
 
 
 def score(row: Row, panel: Panel) -> float:
-    """What tuning maximises: steps/min; in an open loop (all do the same work) the speed of programs."""
+    """What tuning maximises: steps/min; in an open loop (all do the same work) the speed of programs.
+
+    A window that was cut short scores -inf."""
     if panel.open:
         return -row.numbers.get("program_s", math.inf)
     return row.numbers.get("steps_per_min", -math.inf)

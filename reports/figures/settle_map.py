@@ -21,6 +21,8 @@ ACROSS = 2
 CELL = (1.05, 0.62)
 """Width and height (inches) of one place of a map."""
 LETTERS = "ABCDEFGH"
+VERDICT_SEEDS = 8
+"""On fewer seeds a map is exploratory, and says so itself (house rules of measuring, rule 11)."""
 
 
 def tabulate(data: Data) -> pd.DataFrame:
@@ -37,6 +39,7 @@ def paint(data: Data, table: pd.DataFrame) -> Canvas:
     xs, ys = distinct(table, "x"), distinct(table, "y")
     systems = theme.marks(table.winner)
     across = min(ACROSS, len(maps))
+    few = exploratory(table)
     size = (CELL[0] * len(xs) + 1.0, CELL[1] * len(ys) + 0.9)
     fig, axes = theme.panels(math.ceil(len(maps) / across), across, share_y=False, size=size)
     for k, ax in enumerate(axes.flat):
@@ -44,14 +47,21 @@ def paint(data: Data, table: pd.DataFrame) -> Canvas:
             ax.set_axis_off()
             continue
         _map(ax, table[table["map"] == maps[k]], xs, ys, systems)
-        ax.set_title(textwrap.fill(maps[k], 20 * len(xs)))
+        ax.set_title(textwrap.fill(maps[k] + (" (exploratory)" if few else ""), 20 * len(xs)))
         ax.set_xlabel("working set over KV (ratio)")
         ax.set_ylabel("tool times of equal means (s)")
         _papers(ax, data.get("settle_marks"), maps[k], xs, ys)
-    theme.legend(
-        fig, systems, [(Patch(facecolor="white", edgecolor=theme.GREY, hatch="///"), "no clear lead")]
-    )
+    notes = [(Patch(facecolor="white", edgecolor=theme.GREY, hatch="///"), "no clear lead")]
+    if few:
+        notes.append((Patch(facecolor="none", edgecolor="none"), few))
+    theme.legend(fig, systems, notes)
     return fig
+
+
+def exploratory(table: pd.DataFrame) -> str:
+    """What a map of too few seeds says of itself; empty where there are enough."""
+    fewest = int(table.seeds.min()) if len(table) else 0
+    return "" if fewest >= VERDICT_SEEDS else f"exploratory: {fewest} seeds, no lead is tested"
 
 
 def _map(ax: Any, rows: pd.DataFrame, xs: list[str], ys: list[str], systems: dict[str, theme.Mark]) -> None:
@@ -65,6 +75,7 @@ def _map(ax: Any, rows: pd.DataFrame, xs: list[str], ys: list[str], systems: dic
                       alpha=0.35 if row.clear else 1.0, hatch=None if row.clear else "///", linewidth=0.8)
         )  # fmt: skip
         words = f"{row.winner}\nx{number(row.gain)}" + ("" if row.clear else f"\n~ {row.second}")
+        words += f"\n? {row.unknown}" if row.unknown else ""
         ax.text(i + 0.5, j + 0.5, words, ha="center", va="center", fontsize=5.8,
                 bbox={"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.8})  # fmt: skip
     ax.set_xlim(0, len(xs))
@@ -95,8 +106,9 @@ FIGURE = Figure(
     needs=("settle",),
     uses=("settle_marks",),
     caption="The best system of each setting and its gain over the reference (steps/min; in open loops the "
-    "mean time of a program). Filled: its lead over the second is clear (the paired 95 % interval "
-    "excludes 1); hatched: it is not, and the second is named. Letters are the papers' own points, "
+    "mean time of a program). Filled: it is told from every other system (paired tests, Holm over the "
+    "places), leads the second by 2 % or more, on 8 seeds or more; hatched: it is not, and the second is "
+    "named (~), as are systems whose windows were cut short (?). Letters are the papers' own points, "
     "explained in the text.",
     tabulate=tabulate,
     paint=paint,

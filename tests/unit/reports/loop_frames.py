@@ -48,7 +48,7 @@ def settle():
         [
             {"workload": "chatbot:v3_split", "x": f"pressure {x}", "y": f"tools {y}", "map": m,
              "winner": SYSTEMS[(i + j) % 3], "gain": 1.0 + 0.2 * i, "second": SYSTEMS[(i + j + 1) % 3],
-             "clear": i > 0, "badge": BADGE}
+             "clear": i > 0, "unknown": "", "seeds": 8, "badge": BADGE}
             for (i, x), (j, y), m in itertools.product(
                 enumerate(("0.8", "1.2", "2")), enumerate(("heavy", "exponential")),
                 ("release on", "release off"),

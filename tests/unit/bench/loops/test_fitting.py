@@ -1,8 +1,9 @@
 import math
+import re
 
 import pytest
 
-from bench.loops.fitting import TOLERANCE, TRIES, knobs, search
+from bench.loops.fitting import TOLERANCE, TRIES, Fitted, knobs, search
 from systems.latency.scaled import LEAST, MOST
 
 
@@ -42,6 +43,30 @@ def test_a_cliff_between_two_scales_ends():
     assert not found.reached
     assert len(asked) <= TRIES
     assert all(LEAST <= s <= MOST for s in asked)
+
+
+def test_programs_that_ran_out_mean_that_steps_are_too_fast():
+    def rate(scale):
+        return math.inf if scale < 3.0 else 60 * 24 / (5.0 * scale)
+
+    found, asked = fit(rate, 60.0)
+    assert found.reached
+    assert asked[1] > asked[0]
+
+
+def test_no_step_at_all_means_that_they_are_too_slow():
+    found, asked = fit(lambda scale: 0.0 if scale > 0.5 else 60 * 24 / (5.0 * scale), 900.0)
+    assert found.reached
+    assert asked[1] < asked[0]
+
+
+@pytest.mark.parametrize(
+    ("got", "words"),
+    [(0.0, "0 steps/min for 83.4 after 8 tries: NOT REACHED"), (math.inf, "no full window .*: NOT REACHED"),
+     (83.0, "83 steps/min for 83.4 after 8 tries")],
+)  # fmt: skip
+def test_what_was_not_reached_is_said(got, words):
+    assert re.fullmatch(words, str(Fitted(1.0, got, 83.4, 8)))
 
 
 def test_the_same_answers_make_the_same_search():

@@ -18,7 +18,7 @@ DATA = {
         {"name": "cap", "system": "program-cap", "tune": "gate.programs", "shares": [0.5]},
     ],
     "panels": [
-        {"name": "a", "label": "mini", "workload": "swe:mini", "n": [2, 4], "most": 200.0,
+        {"name": "a", "label": "mini", "workload": "swe:mini", "n": [2, 4], "programs": 16,
          "parameters": {"stagger": "1", "calls": "6"}, "knobs": {"engine.kv_blocks": "3000"},
          "fit": {"system": "vLLM", "place": 2, "steps_per_min": 60.0},
          "paper": {"steps_per_min": {"vLLM": [60, 110]}}}
@@ -45,7 +45,7 @@ def test_claims_rows_and_fit(outcome):
     (fit,) = found.study.fits.values()
     assert fit.reached or fit.tries > 1
     assert len(found.tables["Every row"]) == 6
-    assert found.study.tuned[("a", "cap")] == "2"
+    assert found.study.tuned[("a", "cap")] in ({2: a, 4: b} for a in "12" for b in "124")
 
 
 def test_the_page_and_its_figures(outcome, tmp_path):

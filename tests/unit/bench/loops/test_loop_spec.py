@@ -8,6 +8,7 @@ from bench.reproduce import experiments, load
 from tests.unit.bench.loops.planted import BASE, loop
 
 LOOPS = [name for name in experiments() if load(name)[0]["kind"] == "loop"]
+OPEN = {k: v for k, v in BASE["panels"][0].items() if k != "n"}
 SLOW = {"name": "slow", "parameters": {"a": "1"}}
 AXES = [
     {"name": "pressure", "crossed": True, "values": [{"name": "1", "n": [4]}, {"name": "2", "n": [8]}]},
@@ -47,6 +48,11 @@ def test_figures_five_and_ten_are_about_the_runs_of_figure_four():
         ({"panels": [{**BASE["panels"][0], "paper": {"hit": {"base": [1, 2]}}}]}, "base has 2 values of hit"),
         ({"panels": [{**BASE["panels"][0], "labl": "A"}]}, r"panels\[0\]: unknown field 'labl'"),
         ({"reference": "other"}, "unknown system 'other'"),
+        ({"panels": [{**OPEN, "rates": [0.5]}]}, "panel a: cap is tuned by shares .* give in_system"),
+        (
+            {"axes": [{"name": "loop", "values": [{"name": "open", "rates": [0.5]}]}]},
+            "axis loop, value open: cap is tuned by shares",
+        ),
         ({"panels_of": "fig99"}, "no experiment fig99 beside it"),
     ],
 )

@@ -3,14 +3,14 @@ import math
 import pandas as pd
 import pytest
 
-from bench.loops.quantities import QUANTITIES
+from bench.loops.quantities import QUANTITIES, WHOLE_RUN
 from bench.loops.window import Log, Window, beside, numbers, window_of
 from tests.unit.bench.loops.planted import even_log
 
 
 def test_even_steps_are_counted_as_they_are():
     log = even_log(threads=4, per_minute=120.0)  # a cycle of 2 s, 1 s of it the call
-    found = numbers(log, Window(60.0, 240.0, 180.0), capacity=1e6)
+    found = numbers(log, Window(60.0, 240.0, 180.0), capacity=1e6, place=4)
     assert found["steps_per_min"] == pytest.approx(120.0, rel=0.01)
     assert found["latency"] == pytest.approx(1.0)
     assert found["cycle"] == pytest.approx(2.0)
@@ -37,15 +37,28 @@ def test_the_window_ends_where_the_backlog_is_empty():
     assert window_of(programs, 800.0, 1000.0).seconds == 0.0
 
 
-def test_an_empty_window_has_only_numbers_of_the_whole_run():
-    found = numbers(even_log(2, 60.0), Window(5000.0, 5000.0, 10.0), 1e6)
-    assert "steps_per_min" not in found
+@pytest.mark.parametrize("window", [Window(5000.0, 5000.0, 10.0), Window(60.0, 100.0, 100.0)])
+def test_a_short_window_has_only_numbers_of_the_whole_run(window):
+    found = numbers(even_log(2, 60.0), window, 1e6)
+    assert set(found) <= WHOLE_RUN
     assert found["makespan"] > 0
+
+
+def test_littles_law_is_held_against_the_programs_asked_for():
+    log = even_log(threads=4, per_minute=120.0)
+    window = Window(60.0, 240.0, 180.0)
+    assert numbers(log, window, 1e6, place=8)["little"] == pytest.approx(
+        0.5, rel=0.01
+    )
+    assert numbers(log, window, 1e6)["little"] == pytest.approx(1.0, rel=0.01)  # those in the system
+    calls = log.calls.assign(thread=(log.calls["index"] % 2).astype(str))
+    assert math.isnan(numbers(log._replace(calls=calls), window, 1e6, place=4)["little"])
 
 
 def test_holds_count_in_the_window_and_few_give_no_p99():
     found = numbers(even_log(4, 300.0, hold_s=700.0), Window(30.0, 240.0, 210.0), 1e6)
     assert found["hold_max"] == found["hold_p99"] == 700.0
+    assert found["wait_p99"] == 701.0  # the planted second in the engine's queue
     assert found["held_over_600"] == 1.0
     few = numbers(even_log(4, 12.0, hold_s=700.0), Window(30.0, 240.0, 210.0), 1e6)
     assert math.isnan(few["hold_p99"])
