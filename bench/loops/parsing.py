@@ -65,6 +65,8 @@ def _check(loop: Loop, path: Path) -> None:
     for name, scale in loop.scales.items():
         for word in scale.panels:
             _known(path, f"scales.{name}", "panel", word, panels)
+        for word in scale.without:
+            _known(path, f"scales.{name}", "system", word, systems)
     for assumption in loop.assumptions:
         for word in assumption.panels:
             _known(path, f"assumption {assumption.name}", "panel", word, panels)

@@ -25,6 +25,7 @@ class Scale:
     the axes that are crossed at this scale (none: those that say so). ``sides``: axis -> values at which the
     others leave their first value (none: at all); ``only``: axis -> the values it has at this scale.
     ``places``: at most so many of a panel's (its first, its last and those between, evenly; 0: all).
+    ``without``: systems that do not run at this scale.
     """
 
     cost: str
@@ -39,6 +40,7 @@ class Scale:
     sides: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     places: int = 0
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -233,7 +235,10 @@ class Loop:
     def chosen(self, scale: Scale) -> list[Panel]:
         """The panels that a scale runs, axes laid out, each with its systems named."""
         everyone = tuple(s.name for s in self.systems)
-        named = [p if p.systems else replace(p, systems=everyone) for p in self.panels]
+        named = [
+            replace(p, systems=tuple(s for s in p.systems or everyone if s not in scale.without))
+            for p in self.panels
+        ]
         some = [p for p in named if not scale.panels or p.name in scale.panels]
         laid = [q for p in some for q in (_laid_out(p, self.axes, scale) if self.axes else [p])]
         return [_thinned(p, scale.places) for p in laid]
