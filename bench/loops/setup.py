@@ -32,17 +32,17 @@ def at_start(place: Place, knobs: Mapping[str, str]) -> int:
     return min(int(place), int(float(knobs.get(LIMIT, place))))
 
 
-def prices(model: str, gpu: str, scale: float, knobs: Mapping[str, str]) -> dict[str, str]:
+def prices(model: str, gpu: str, knobs: Mapping[str, str]) -> dict[str, str]:
     """What having evicted KV again costs, as knobs of a retention policy (s per token, per token squared).
 
-    Computing it, step times multiplied by ``scale``; with a host tier, moving it back over PCIe.
+    Computing it, step times scaled as ``knobs`` say; with a host tier, moving it back over PCIe.
     """
     if knobs.get("engine.host_tier") == "true":
         slower = max(1e-6, float(knobs.get("engine.swap_scale", "1")))
         move = transfer_for(model, gpu, batched=False, scale=slower)
         line, square = move.seconds(CONTEXT // BLOCK) / CONTEXT, 0.0
     else:
-        rebuild = fitted(latency_for(model, gpu, dict.fromkeys(SCALES, scale)))
+        rebuild = fitted(latency_for(model, gpu, {s: float(knobs.get(f"latency.{s}", "1")) for s in SCALES}))
         line, square = rebuild.token_s, rebuild.token2_s
     return {"retention.token_s": f"{line:.4g}", "retention.token2_s": f"{square:.4g}"}
 

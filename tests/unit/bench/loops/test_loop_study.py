@@ -1,11 +1,11 @@
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from bench.errors import MissingError
 from bench.loops.map import marks, winners
-from bench.loops.study import FIT_SEED, TUNE_SEED, Study, source
+from bench.loops.study import FIT_SEED, TUNE_SEED, source
+from systems.latency.scaled import SCALES
 from tests.unit.bench.loops.planted import BASE, Planted, loop, luck, study
 
 FEW = {"small": BASE["scales"]["small"] | {"seeds": 2}}
@@ -21,9 +21,9 @@ def test_phases_and_their_seeds():
     run = Planted(rate)
     done = study(run, loop(panels=[panel], scales=FEW))
     assert run.phases[0] == "fit 1"
-    assert run.phases[-2:] == ["tune", "measure"]
+    assert run.phases[-2:] == ["tune 1", "measure"]
     assert {c.seed for c in run.asked} == {FIT_SEED, TUNE_SEED, TUNE_SEED + 1, 1, 2}
-    assert done.tuned == {("a", "cap"): "16"}
+    assert done.tuned == {("a", "cap"): {8: "8", 16: "16", 32: "16"}}
     reported = [c for c in run.asked if c.seed < FIT_SEED]
     assert len(reported) == 2 * 3 * 4
     assert {c.knobs["latency.decode"] for c in reported} == {f"{next(iter(done.fits.values())).scale:g}"}
@@ -31,13 +31,16 @@ def test_phases_and_their_seeds():
 
 
 def test_the_systems_of_a_seed_run_the_same_programs():
+    """But for a limit's line, whose programs have no age."""
     run = Planted(rate)
     study(run, loop(scales=FEW))
     rows = [c for c in run.asked if c.seed < FIT_SEED]
     for seed in (1, 2):
         for n in (8, 16, 32):
             same = [c for c in rows if (c.seed, c.concurrency) == (seed, n)]
-            assert len({(c.workload, c.n, str(sorted(c.parameters.items()))) for c in same}) == 1
+            assert len({(c.workload, c.n, c.parameters["stagger"]) for c in same}) == 1
+            aged = {c.knobs.get("gate.programs", ""): c.parameters["at_start"] for c in same}
+            assert aged == {"": str(n), str(min(n, 16)): str(min(n, 16))}
 
 
 def test_there_are_enough_programs_for_the_highest_rate():
@@ -71,16 +74,16 @@ def test_a_trace_that_is_not_there_is_not_testable(monkeypatch, tmp_path):
 
 def test_prices_come_from_the_panels_step_times():
     systems = [{"name": "base", "system": "vllm-opt"}, {"name": "keep", "system": "survival", "prices": True}]
-    made = loop(systems=systems)
-    done = Study(made, made.scale("small"), Path("out"), Planted(rate))
-    done.check()
-    slow = Study(
-        loop(systems=systems, panels=[BASE["panels"][0] | {"gpu": "a100"}]), done.scale, Path("out"), done.run
-    )
-    slow.check()
-    prices = [s._prices(s.panels[0]) for s in (done, slow)]
-    assert set(prices[0]) == {"retention.token_s", "retention.token2_s"}
-    assert float(prices[0]["retention.token_s"]) < float(prices[1]["retention.token_s"])
+    panel = BASE["panels"][0]
+    slow = panel | {"name": "slow", "knobs": {f"latency.{part}": "2" for part in SCALES}}
+    tiered = panel | {"name": "tiered", "knobs": {"engine.host_tier": "true"}}
+    run = Planted(rate)
+    study(run, loop(systems=systems, panels=[panel, slow, tiered], scales=FEW))
+    told = [c.knobs for c in run.asked if c.system == "survival" and (c.seed, c.concurrency) == (1, 8)]
+    token, square = ([float(k[f"retention.{what}"]) for k in told] for what in ("token_s", "token2_s"))
+    assert token[1] == pytest.approx(2 * token[0], rel=1e-3)
+    assert square == [pytest.approx(square[1] / 2, rel=1e-3), square[1], 0.0]
+    assert "retention.token_s" not in next(c.knobs for c in run.asked if c.system == "vllm-opt")
 
 
 AXES = [

@@ -12,6 +12,7 @@ from bench.loops.spec import Panel, System
 from bench.loops.window import numbers, read, window_of
 from bench.run import run
 from systems.latency.catalog import latency_for
+from systems.latency.scaled import SCALES
 from systems.latency.transfer import transfer_for
 
 PANEL = Panel("a", "A", "swe:mini", n=(16, 32, 64))
@@ -50,16 +51,16 @@ def test_a_limit_in_a_larger_loop_serves_what_a_loop_of_its_size_serves(tmp_path
 
 
 def test_prices_are_of_computing_or_of_moving_back():
-    computed = prices("llama-3.1-8b", "h100", 1.0, {})
-    slower = prices("llama-3.1-8b", "h100", 2.0, {})
+    computed = prices("llama-3.1-8b", "h100", {})
+    slower = prices("llama-3.1-8b", "h100", {f"latency.{part}": "2" for part in SCALES})
     assert all(float(slower[k]) == pytest.approx(2 * float(v), rel=1e-3) for k, v in computed.items())
-    moved = prices("llama-3.1-8b", "h100", 1.0, {"engine.host_tier": "true"})
+    moved = prices("llama-3.1-8b", "h100", {"engine.host_tier": "true"})
     assert moved["retention.token2_s"] == "0"
     seconds = float(moved["retention.token_s"]) * 16_384
     assert seconds == pytest.approx(
         transfer_for("llama-3.1-8b", "h100", batched=False).seconds(1024), rel=1e-3
     )
-    slow = prices("llama-3.1-8b", "h100", 1.0, {"engine.host_tier": "true", "engine.swap_scale": "3"})
+    slow = prices("llama-3.1-8b", "h100", {"engine.host_tier": "true", "engine.swap_scale": "3"})
     assert float(slow["retention.token_s"]) == pytest.approx(3 * float(moved["retention.token_s"]), rel=1e-3)
     step = latency_for("llama-3.1-8b", "h100").step([(2048, 0)], 0, 0)
     assert float(computed["retention.token_s"]) * 2048 == pytest.approx(step, rel=0.5)
