@@ -29,7 +29,11 @@ SYSTEM_WORDS = ("--scheduler", "--router", "--replicas", "--engine", "--knob")
 WORKLOAD_WORDS = ("-p", "--on-overflow")
 SETUP = ("system", "guests", "engine", "engine_config", "latency", "replicas")
 NO_RATE = ("horizon", "concurrency", "recorded")
-PLACE = ["workload", "model", "system", "rate"]
+CONDITIONS = ("engine", "latency", "replicas")
+"""How options begin that say what serves rather than which policy."""
+RECORDED = "record_decisions"
+"""An option of what is written down, which changes no number."""
+PLACE = ["workload", "model", "system", "rate", "load"]
 EXEC = ("prefill", "reprefill", "decode", "swap")
 CALLS = ["program", "output_tokens", "aborted", "wait_s", *(f"{part}_s" for part in EXEC)]
 PATH_PARTS = ("wait", *EXEC, "tool", "think", "overhead")
@@ -76,7 +80,9 @@ class Cell:
     @property
     def setup(self) -> str:
         """What serves the programs: equal for cells that may share a line."""
-        return _hash({k: self.manifest["identity"].get(k) for k in SETUP})
+        given = {k: self.manifest["identity"].get(k) for k in SETUP}
+        engine = {k: v for k, v in (given["engine_config"] or {}).items() if k != RECORDED}
+        return _hash(given | {"engine_config": engine})
 
     @property
     def content(self) -> str:
@@ -89,7 +95,7 @@ class Cell:
         return [
             value if "=" in value else f"{name.strip('-')}={value}"
             for name, value in pairwise(words)
-            if name in names
+            if name in names and not value.startswith(f"engine.{RECORDED}=")
         ]
 
 
@@ -139,13 +145,16 @@ def _order(cell: Cell) -> tuple[Any, ...]:
 class Labels:
     """What cells are called in a picture: as short as tells them apart.
 
-    Options that are not common to all cells are said; where set-ups differ all the same (a system
-    was changed in between), their hash is. So two never share a name.
+    Options that are not common to all cells are said: ``conditions`` (names of options of what serves, the
+    same for all that ran the same programs on the same model) with the model, the others with the system.
+    Where set-ups differ all the same (a system was changed in between), their hash is. So two never share
+    a name.
     """
 
     common: frozenset[str]
     gpus: int
     clashes: frozenset[tuple[str, str]] = frozenset()
+    conditions: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, cells: Sequence[Cell]) -> Labels:
@@ -153,6 +162,7 @@ class Labels:
         sets = [set(cell.options(SYSTEM_WORDS + WORKLOAD_WORDS)) for cell in cells]
         common = frozenset(set.intersection(*sets)) if sets else frozenset()
         plain = cls(common, len({cell.manifest["gpu"] for cell in cells}))
+        plain = replace(plain, conditions=plain._shared(cells))
         setups: dict[tuple[str, str], set[str]] = {}
         for cell in cells:
             setups.setdefault((plain.system(cell), plain.model(cell)), set()).add(cell.setup)
@@ -161,7 +171,8 @@ class Labels:
 
     def system(self, cell: Cell) -> str:
         """The system with the settings in which it differs from some other cell."""
-        name = self._with(str(cell.summary["system"]), cell.options(SYSTEM_WORDS))
+        options = [w for w in cell.options(SYSTEM_WORDS) if _name(w) not in self.conditions]
+        name = self._with(str(cell.summary["system"]), options)
         return f"{name} #{cell.setup[:4]}" if (name, self.model(cell)) in self.clashes else name
 
     def workload(self, cell: Cell) -> str:
@@ -172,12 +183,37 @@ class Labels:
         return f"{name} #{cell.content[:4]}" if (name, "") in self.clashes else name
 
     def model(self, cell: Cell) -> str:
-        """The model; with its GPU where there are several."""
+        """The model; with its GPU where there are several, and with the conditions of its picture."""
         model, gpu = str(cell.manifest["model"]), str(cell.manifest["gpu"])
-        return f"{model}/{gpu}" if self.gpus > 1 else model
+        options = [w for w in cell.options(SYSTEM_WORDS) if _name(w) in self.conditions]
+        return self._with(f"{model}/{gpu}" if self.gpus > 1 else model, options)
 
     def _with(self, name: str, words: Sequence[str]) -> str:
-        return " ".join([name, *(w for w in words if w not in self.common)])
+        return " ".join([name, *joined([w for w in words if w not in self.common])])
+
+    def _shared(self, cells: Sequence[Cell]) -> frozenset[str]:
+        """Names of options of what serves that have one value (or none) in each picture."""
+        seen: dict[tuple[str, str], list[frozenset[str]]] = {}
+        for cell in cells:
+            here = frozenset(w for w in cell.options(SYSTEM_WORDS) if w.startswith(CONDITIONS))
+            seen.setdefault((self.workload(cell), self.model(cell)), []).append(here)
+        every = {_name(w) for sets in seen.values() for here in sets for w in here}
+        vary = {_name(w) for sets in seen.values() for here in sets for w in here ^ sets[0]}
+        return frozenset(every - vary)
+
+
+def _name(option: str) -> str:
+    return option.partition("=")[0]
+
+
+def joined(options: Sequence[str]) -> list[str]:
+    """Options of one slot with one value as one: ``latency.prefill/decode=0.9``."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for option in options:
+        name, _, value = option.partition("=")
+        slot, dot, knob = name.partition(".")
+        found.setdefault((slot + dot, value), []).append(knob)
+    return [f"{slot}{'/'.join(dict.fromkeys(knobs))}={value}" for (slot, value), knobs in found.items()]
 
 
 def place(cell: Cell, labels: Labels) -> dict[str, Any]:
@@ -187,6 +223,7 @@ def place(cell: Cell, labels: Labels) -> dict[str, Any]:
         "model": labels.model(cell),
         "system": labels.system(cell),
         "rate": cell.arrivals[1],
+        "load": cell.load,
     }
 
 
@@ -213,7 +250,6 @@ def point(cell: Cell, labels: Labels) -> dict[str, Any]:
     return {
         **place(cell, labels),
         "gpu": cell.manifest["gpu"],
-        "load": cell.load,
         "multiple": math.nan,
         "seed": summary["seed"],
         "horizon": cell.horizon,

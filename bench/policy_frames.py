@@ -51,7 +51,7 @@ def _number(metrics: Mapping[str, Any], name: str) -> float:
 
 
 def _keys(cell: Cell, labels: Labels) -> dict[str, Any]:
-    return place(cell, labels) | {"load": cell.load, "seed": cell.summary["seed"]}
+    return place(cell, labels) | {"seed": cell.summary["seed"]}
 
 
 class PolicyLogs:

@@ -73,10 +73,13 @@ def frames_of(cells: Sequence[Cell], progress: Progress | None = None) -> dict[s
     """``frames`` of cells that were found already; of several horizons at one load the longest, but for
     ``horizons``."""
     labels = Labels.of(cells)
-    logs = Logs(labels)
+    logs, policy = Logs(labels), PolicyLogs(labels)
     shown = longest(cells, labels)
+    some = any(acted(cell) for cell in shown)
     for done, cell in enumerate(shown):
         logs.add(cell)
+        if some:
+            policy.add(cell)
         if progress is not None:
             progress(done + 1, len(shown))
     points = pd.DataFrame([point(cell, labels) for cell in shown])
@@ -90,18 +93,15 @@ def frames_of(cells: Sequence[Cell], progress: Progress | None = None) -> dict[s
         "hits": _hits(shown, labels),
         "claims": _absent(EXPERIMENT),
         "sensitivity": _absent(EXPERIMENT),
-        **_policies(shown, labels),
+        **_policies(policy, some, kv_costs(shown, labels)),
     }
 
 
-def _policies(cells: Sequence[Cell], labels: Labels) -> dict[str, pd.DataFrame]:
+def _policies(logs: PolicyLogs, some: bool, costs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Frames of all cells where in one of them a gate, retention or sandboxes acted."""
-    logs = PolicyLogs(labels)
-    if not any(acted(cell) for cell in cells):
-        return {name: _absent(NO_POLICY) for name in ("kv_costs", *logs.frames())}
-    for cell in cells:
-        logs.add(cell)
-    made = {"kv_costs": kv_costs(cells, labels), **logs.frames()}
+    made = {"kv_costs": costs, **logs.frames()}
+    if not some:
+        return dict.fromkeys(made, _absent(NO_POLICY))
     return {name: frame if len(frame) else _absent(NO_SUCH[name]) for name, frame in made.items()}
 
 

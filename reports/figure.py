@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -110,14 +110,23 @@ def render(figure: Figure, data: Data, table: pd.DataFrame | None = None) -> Pic
     fig = figure.draw(data, table)
     with theme.style(figure.name):
         theme.lay_out(fig)
-        svg, png = io.BytesIO(), io.BytesIO()
-        fig.savefig(svg, format="svg", metadata={"Date": None, "Title": figure.title})
-        fig.savefig(png, format="png", metadata={"Software": None})
+        svg, png = _files(fig, figure.title)
     csv = table.to_csv(index=False, lineterminator="\n")
     alt = f"{figure.title}. {figure.caption} {len(table)} rows are in the CSV."
-    return Picture(
-        figure.name, figure.title, figure.caption, alt, svg.getvalue(), png.getvalue(), csv, badge(data)
-    )
+    return Picture(figure.name, figure.title, figure.caption, alt, svg, png, csv, badge(data))
+
+
+def _files(fig: Canvas, title: str) -> tuple[bytes, bytes]:
+    """SVG and PNG, each drawn once: ``savefig`` would draw each twice, for a layout that is there already."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    svg, png = io.BytesIO(), io.BytesIO()
+    pixels: Any = FigureCanvasAgg(fig)
+    pixels.print_png(png, metadata={"Software": None})
+    lines: Any = FigureCanvasSVG(fig)
+    lines.print_svg(svg, metadata={"Date": None, "Title": title})  # the last: it sets its own resolution
+    return svg.getvalue(), png.getvalue()
 
 
 def figures() -> dict[str, Figure]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from reports import theme
+from reports import labels, theme
 from reports.figure import Data, Figure
 from reports.loads import size_of
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 SYSTEMS, ENGINES = 8, 3
 """At most so many rows and columns are drawn; the table has all."""
+WIDTH = 3.4
+"""Of a panel (inches)."""
 USED, CACHED, WAITING, HELD = "#2f8fce", "#f0e442", "#000000", "#b33a00"
 NUMBERS = ["minute", "used", "cached", "running", "waiting", "held"]
 COLUMNS = ["workload", "model", "load", "system", "seed", "engine", *NUMBERS]
@@ -38,13 +40,16 @@ def paint(_: Data, table: pd.DataFrame) -> Canvas:
     """A row per system, a column per engine."""
     table = table[table.drawn]
     systems, engines = theme.ordered(table.system), sorted(set(table.engine))
-    fig, axes = theme.panels(len(systems), len(engines), share_y=False, size=(3.4, 1.55))
+    titles = {s: labels.wrap(s, WIDTH - 0.2, 8.5) for s in systems}
+    lines = max(title.count("\n") for title in titles.values())
+    size = (WIDTH, 1.55 + 0.14 * lines)
+    fig, axes = theme.panels(len(systems), len(engines), share_y=False, size=size)
     most = max(1.0, float((table.waiting + table.running).max()), float(table.held.max()))
     for i, system in enumerate(systems):
         for j, engine in enumerate(engines):
             rows = table[(table.system == system) & (table.engine == engine)].sort_values("minute")
             _panel(axes[i, j], rows, most)
-            axes[i, j].set_title(f"{system}, engine {engine}")
+            axes[i, j].set_title(titles[system] + (f", engine {engine}" if len(engines) > 1 else ""))
             axes[i, j].set_xlim(0, max(0.1, float(table.minute.max())))
     _legend(fig)
     return fig
@@ -70,17 +75,13 @@ def _legend(fig: Any) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles: list[Any] = [
-        Patch(facecolor=USED, label="in use by calls"),
-        Patch(facecolor=CACHED, label="free, with cached content"),
-        Line2D([], [], color=WAITING, linewidth=0.9, label="calls in the engine"),
-        Line2D(
-            [], [], color=HELD, linewidth=1.1, linestyle=(0, (2, 1)), label="calls at the door (all engines)"
-        ),
-    ]
-    room = max(1, int(fig.get_figwidth() / 2.2))
-    fig.set_figheight(fig.get_figheight() + theme.LINE * -(-len(handles) // room))
-    fig.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), room))
+    entries: dict[str, Any] = {
+        "in use by calls": Patch(facecolor=USED),
+        "free, with cached content": Patch(facecolor=CACHED),
+        "calls in the engine": Line2D([], [], color=WAITING, linewidth=0.9),
+        "calls at the door (all engines)": Line2D([], [], color=HELD, linewidth=1.1, linestyle=(0, (2, 1))),
+    }
+    theme.above(fig, list(entries.values()), list(entries))
 
 
 FIGURE = Figure(

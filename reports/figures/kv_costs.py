@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from reports import theme
+from reports import labels, theme
 from reports.figure import Data, Figure
 from reports.loads import drawn, sets
 
@@ -40,19 +39,22 @@ def tabulate(data: Data) -> pd.DataFrame:
 def paint(_: Data, table: pd.DataFrame) -> Canvas:
     """A row per workload, model and load: shares of the capacity, and what a step cost."""
     groups = sets(table[table.drawn])
-    most = max(map(len, groups.values()))
-    fig, axes = theme.panels(len(groups), 2, share_y=False, size=(3.1, BAR * most + 0.85))
+    names = theme.ordered(table[table.drawn].system)
+    ticks, order = labels.ticks(names), {name: k for k, name in enumerate(names)}
+    heights = [ticks.bar(BAR) * len(rows) + 0.85 for rows in groups.values()]
+    size = (3.1 + ticks.width / 2, 0.0)
+    fig, axes = theme.panels(len(groups), 2, share_y=False, size=size, heights=heights)
     for i, (where, rows) in enumerate(groups.items()):
-        order = {name: k for k, name in enumerate(theme.ordered(rows.system))}
-        rows = rows.sort_values("system", key=lambda names, order=order: names.map(order))
-        _shares(axes[i, 0], rows)
+        rows = rows.sort_values("system", key=lambda found: found.map(order))
+        _shares(axes[i, 0], rows, ticks)
         _per_step(axes[i, 1], rows)
         theme.name_panel(axes[i, 0], *where)
     _legend(fig)
+    labels.key(fig, ticks, theme.FOOT)
     return fig
 
 
-def _shares(ax: Any, rows: pd.DataFrame) -> None:
+def _shares(ax: Any, rows: pd.DataFrame, ticks: labels.Ticks) -> None:
     _bars(ax, rows, {part: 100 * rows[part] for part in PARTS})
     before = rows[["decode", "prefill", "recompute"]].sum(axis=1)
     middle, low, high = (100 * (before + rows[name]) for name in ("caching", "caching_low", "caching_high"))
@@ -61,7 +63,7 @@ def _shares(ax: Any, rows: pd.DataFrame) -> None:
         middle, np.arange(len(rows)), xerr=ends, fmt="none", ecolor="#222222", elinewidth=1.0, capsize=2
     )
     ax.set_xlim(0, 100)
-    ax.set_yticks(np.arange(len(rows)), rows.system)
+    ax.set_yticks(np.arange(len(rows)), [ticks.text[name] for name in rows.system])
     ax.set_xlabel("% of KV capacity x time")
 
 
@@ -87,12 +89,9 @@ def _legend(fig: Any) -> None:
     from matplotlib.patches import Patch
 
     handles: list[Any] = [
-        Patch(facecolor=c, hatch=h, edgecolor="#222222", linewidth=0.4, label=name)
-        for name, (c, h) in PARTS.items()
+        Patch(facecolor=c, hatch=h, edgecolor="#222222", linewidth=0.4) for c, h in PARTS.values()
     ]
-    room = max(3, int(fig.get_figwidth() / 1.1))
-    fig.set_figheight(fig.get_figheight() + theme.LINE * math.ceil(len(handles) / room))
-    fig.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), room))
+    theme.above(fig, handles, list(PARTS))
 
 
 FIGURE = Figure(

@@ -8,63 +8,78 @@ import numpy as np
 import pandas as pd
 
 from reports import theme
-from reports.curves import distinct
 from reports.figure import Data, Figure
+from reports.loads import panels_of_sets, places
 from reports.seeds import over_seeds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
-KEYS = ("model", "workload", "system", "rate")
+KEYS = ("model", "workload", "system", "rate", "load")
 OPTIMUM = "infinite cache"
 BEST = "#c9c9c9"
 
 
 def tabulate(data: Data) -> pd.DataFrame:
-    """One row per system and rate: hit rate with its interval over seeds, and the optimum."""
+    """One row per system and load: hit rate with its interval over seeds, and the optimum.
+
+    ``place``: the arrival rate, or programs at a time.
+    """
     hits = data["hits"]
-    table = over_seeds(hits, KEYS, "hit_rate")
-    table["optimum"] = over_seeds(hits, KEYS, "optimum")["value"]
+    keys = [key for key in KEYS if key in hits]
+    table = over_seeds(hits, keys, "hit_rate")
+    table["optimum"] = over_seeds(hits, keys, "optimum")["value"]
+    table["place"] = places(table)
     return table[np.isfinite(table["value"].astype(float))].reset_index(drop=True)
 
 
 def paint(_: Data, table: pd.DataFrame) -> Canvas:
-    """Rows are models, columns are workloads."""
+    """A panel per workload and model."""
     from matplotlib.lines import Line2D
 
-    models, workloads = distinct(table, "model"), distinct(table, "workload")
     systems = theme.marks(table.system)
-    fig, axes = theme.panels(len(models), len(workloads))
-    for i, model in enumerate(models):
-        for j, workload in enumerate(workloads):
-            here = table[(table.model == model) & (table.workload == workload)]
-            _panel(axes[i, j], here, systems)
-            theme.name_panel(axes[i, j], workload, model)
-    best = Line2D([], [], color=BEST, linewidth=5)
-    theme.legend(fig, systems, [(best, OPTIMUM)])
+    fig, panels = panels_of_sets(table, share_y=True)
+    for (workload, model), ax in panels.items():
+        rows = table[(table.workload == workload) & (table.model == model)]
+        few = rows.place.nunique() == 1 and not np.isfinite(rows.rate).any()
+        (_one_load if few else _over_loads)(ax, rows, systems)
+        ax.set_ylim(0, 103)
+        ax.set_ylabel("prefix hits (% of prompt tokens)")
+        theme.name_panel(ax, workload, model)
+    theme.legend(fig, systems, [(Line2D([], [], color=BEST, linewidth=5), OPTIMUM)])
     return fig
 
 
-def _panel(ax: Any, rows: pd.DataFrame, systems: dict[str, theme.Mark]) -> None:
-    if rows.empty:
-        ax.set_axis_off()
-        return
-    rated = np.isfinite(rows.rate).all()
-    rows = rows if rated else rows.assign(rate=np.arange(1.0, len(rows) + 1))
-    best = rows.groupby("rate").optimum.mean()
-    ends = (
-        best if len(best) > 1 else pd.Series([best.iloc[0]] * 2, [0.9 * best.index[0], 1.1 * best.index[0]])
-    )
-    ax.plot(ends.index, 100 * ends, color=BEST, linewidth=5, zorder=1)
+def _over_loads(ax: Any, rows: pd.DataFrame, systems: dict[str, theme.Mark]) -> None:
+    """Lines over the arrival rate, or over programs at a time."""
+    best = rows.groupby("place").optimum.mean()
+    at = best.index if len(best) > 1 else [0.9 * best.index[0], 1.1 * best.index[0]]
+    ax.plot(at, np.full(len(at), 100 * best), color=BEST, linewidth=5, zorder=1)
     for system, mark in systems.items():
-        line = rows[rows.system == system].sort_values("rate")
-        error = np.nan_to_num(np.vstack([line["value"] - line.low, line.high - line["value"]]).astype(float))
-        ax.errorbar(line.rate, 100 * line["value"], yerr=100 * error, color=mark.color, linestyle=mark.dash,
-                    marker=mark.marker, markersize=mark.size, linewidth=mark.width,
-                    elinewidth=0.8, capsize=2)  # fmt: skip
-    ax.set_ylim(0, 103)
-    ax.set_xlabel("arrival rate (programs/s)" if rated else "run (no arrival rate)")
-    ax.set_ylabel("prefix hits (% of prompt tokens)")
+        line = rows[rows.system == system].sort_values("place")
+        _draw(ax, line, line.place, mark)
+    rated = np.isfinite(rows.rate).all()
+    ax.set_xlabel("arrival rate (programs/s)" if rated else "programs at a time")
+
+
+def _one_load(ax: Any, rows: pd.DataFrame, systems: dict[str, theme.Mark]) -> None:
+    """One load that has no rate: systems side by side."""
+    here = [system for system in systems if system in set(rows.system)]
+    for k, system in enumerate(here):
+        line = rows[rows.system == system]
+        ax.hlines(100 * line.optimum, k - 0.4, k + 0.4, color=BEST, linewidth=5, zorder=1)
+        _draw(ax, line, pd.Series(float(k), line.index), systems[system])
+    ax.set_xticks([])
+    ax.set_xlim(-0.7, len(here) - 0.3)
+    load = str(rows.load.iloc[0]) if "load" in rows else "no arrival rate"
+    ax.set_xlabel(f"systems in the legend's order ({load})")
+
+
+def _draw(ax: Any, line: pd.DataFrame, x: pd.Series, mark: theme.Mark) -> None:
+    error = np.nan_to_num(np.vstack([line["value"] - line.low, line.high - line["value"]]).astype(float))
+    ax.errorbar(x, 100 * line["value"], yerr=100 * error, color=mark.color, linestyle=mark.dash,
+                marker=mark.marker, markersize=mark.size, linewidth=mark.width,
+                elinewidth=0.8, capsize=2)  # fmt: skip
 
 
 FIGURE = Figure(
@@ -73,7 +88,7 @@ FIGURE = Figure(
     needs=("hits",),
     caption="Prompt tokens found in the prefix cache at calls' first admissions, over prompt tokens of the "
     "admitted calls; means over seeds with 95 % t intervals. Grey: a cache that never evicts, from a dry "
-    "run of the same programs.",
+    "run of the same programs. Without an arrival rate: over programs at a time, or systems side by side.",
     tabulate=tabulate,
     paint=paint,
 )

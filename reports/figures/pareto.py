@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 
 from reports import theme
-from reports.curves import HOLLOW, distinct
+from reports.curves import HOLLOW
 from reports.figure import Data, Figure
+from reports.loads import panels_of_sets, places
 from reports.seeds import over_seeds
 
 if TYPE_CHECKING:
@@ -46,16 +47,14 @@ def front(throughput: list[float], latency: list[float]) -> list[bool]:
 
 
 def paint(_: Data, table: pd.DataFrame) -> Canvas:
-    """Rows are models, columns are workloads; latency is logarithmic, it spans decades past saturation."""
+    """A panel per workload and model; latency is logarithmic, it spans decades past saturation."""
     from matplotlib.lines import Line2D
 
-    models, workloads = distinct(table, "model"), distinct(table, "workload")
     systems = theme.marks(table.system)
-    fig, axes = theme.panels(len(models), len(workloads), share_y=False)
-    for i, model in enumerate(models):
-        for j, workload in enumerate(workloads):
-            here = table[(table.model == model) & (table.workload == workload)]
-            _panel(axes[i, j], here, systems, (workload, model))
+    fig, panels = panels_of_sets(table)
+    for (workload, model), ax in panels.items():
+        here = table[(table.model == model) & (table.workload == workload)]
+        _panel(ax, here, systems, (workload, model))
     notes: list[tuple[Any, str]] = [(Line2D([], [], color="#c0c0c0", linewidth=4), "Pareto front")]
     if (table.sustained < 0.5).any():
         hollow = Line2D([], [], color=theme.GREY, linestyle="none", marker="o", markerfacecolor="white")
@@ -65,15 +64,12 @@ def paint(_: Data, table: pd.DataFrame) -> Canvas:
 
 
 def _panel(ax: Any, rows: pd.DataFrame, systems: dict[str, theme.Mark], title: tuple[str, str]) -> None:
-    if rows.empty:
-        ax.set_axis_off()
-        return
     best = rows[rows.front].sort_values("throughput_value")
     ax.plot(best.throughput_value, best["value"], color="#c0c0c0", linewidth=5, zorder=1,
             solid_capstyle="round", drawstyle="steps-pre", alpha=0.7)  # fmt: skip
     for system, mark in systems.items():
         line = rows[rows.system == system]
-        line = line.sort_values(["rate", "throughput_value"])
+        line = line.assign(place=places(line)).sort_values(["place", "throughput_value"])
         ax.plot(line.throughput_value, line["value"], color=mark.color, linestyle=mark.dash,
                 linewidth=mark.width, zorder=2)  # fmt: skip
         x = np.nan_to_num(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from reports import theme
+from reports import labels, theme
 from reports.curves import distinct, some
 from reports.figure import Data, Figure
+from reports.loads import places
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -39,31 +39,36 @@ def tabulate(data: Data) -> pd.DataFrame:
     rows = rows[np.isfinite(rows[there].astype(float)).all(axis=1)].reset_index(drop=True)
     drawn = pd.Series(True, index=rows.index)
     for _, part in rows.groupby(["model", "workload"]):
-        if np.isfinite(part.rate).all():
-            drawn.loc[part.index] = part.rate.isin(some(part.rate.tolist(), RATES_SHOWN))
+        sizes = places(part)
+        drawn.loc[part.index] = sizes.isin(some(sizes.tolist(), RATES_SHOWN))
     return rows.assign(total_s=rows[there].sum(axis=1), drawn=drawn)
 
 
 def paint(_: Data, table: pd.DataFrame) -> Canvas:
-    """Columns are workloads (and models), rows the two readings; a bar per system and rate."""
+    """Columns are workloads (and models), rows the two readings; a bar per system and load."""
     table = table[table.drawn]
     sets = list(dict.fromkeys(zip(table.workload, table.model, strict=True)))
     paths = distinct(table, "path")
     most = max(len(part) for _, part in table.groupby(["workload", "model", "path"]))
-    fig, axes = theme.panels(len(paths), len(sets), share_y=False, size=(3.1, BAR * most + 0.75))
+    ticks = labels.ticks(theme.ordered(table.system))
+    size = (2.6 + ticks.width, ticks.bar(BAR) * most + 0.75)
+    fig, axes = theme.panels(len(paths), len(sets), share_y=False, size=size)
     for i, path in enumerate(paths):
         for j, (workload, model) in enumerate(sets):
             here = table[(table.workload == workload) & (table.model == model) & (table.path == path)]
-            _panel(axes[i, j], here)
+            _panel(axes[i, j], here, ticks)
             theme.name_panel(axes[i, j], workload, model, path)
     _legend(fig, [c for c in PARTS if c in table and table[c].fillna(0.0).any()])
+    labels.key(fig, ticks, theme.FOOT)
     return fig
 
 
-def _panel(ax: Any, rows: pd.DataFrame) -> None:
+def _panel(ax: Any, rows: pd.DataFrame, ticks: labels.Ticks) -> None:
     place = {name: i for i, name in enumerate(theme.ordered(rows.system))}
-    rows = rows.assign(place=rows.system.map(place)).sort_values(["rate", "place"]).reset_index(drop=True)
-    gaps = rows.rate.ne(rows.rate.shift()).cumsum().to_numpy() * 0.5  # a gap between rates
+    rows = rows.assign(place=rows.system.map(place), size=places(rows))
+    rows = rows.sort_values(["size", "place"]).reset_index(drop=True)
+    size = rows["size"]
+    gaps = size.ne(size.shift()).cumsum().to_numpy() * 0.5  # a gap between loads
     y = rows.index.to_numpy() + gaps
     left = np.zeros(len(rows))
     for column, (_, color, hatch) in PARTS.items():
@@ -74,23 +79,25 @@ def _panel(ax: Any, rows: pd.DataFrame) -> None:
             )
             left = left + width
     ax.set_xlim(0, 1.04 * float(rows.total_s.max()) or 1.0)
-    ax.set_yticks(
-        y, [f"{s}  {r:g}/s" if np.isfinite(r) else s for s, r in zip(rows.system, rows.rate, strict=True)]
-    )
+    several = size.nunique() > 1 or np.isfinite(rows.rate).any()
+    ends = [_load(rate, n) if several else "" for rate, n in zip(rows.rate, size, strict=True)]
+    ax.set_yticks(y, [ticks.text[s] + end for s, end in zip(rows.system, ends, strict=True)])
     ax.tick_params(axis="y", length=0, labelsize=6.5)
     ax.grid(False, axis="y")
     ax.invert_yaxis()
     ax.set_xlabel("mean per finished program (s)")
 
 
+def _load(rate: float, size: float) -> str:
+    return f"  {rate:g}/s" if np.isfinite(rate) else f"  at {size:g}"
+
+
 def _legend(fig: Any, columns: list[str]) -> None:
     from matplotlib.patches import Patch
 
     parts = [PARTS[c] for c in columns]
-    handles = [Patch(facecolor=c, hatch=h, edgecolor="#222222", linewidth=0.4, label=n) for n, c, h in parts]
-    room = max(3, int(fig.get_figwidth() / 1.0))
-    fig.set_figheight(fig.get_figheight() + theme.LINE * math.ceil(len(handles) / room))
-    fig.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), room))
+    handles = [Patch(facecolor=c, hatch=h, edgecolor="#222222", linewidth=0.4) for _, c, h in parts]
+    theme.above(fig, handles, [name for name, _, _ in parts])
 
 
 FIGURE = Figure(
@@ -99,7 +106,8 @@ FIGURE = Figure(
     needs=("split",),
     caption="Means per finished program, seeds averaged. All calls: sums over a program's calls, concurrent "
     "ones too, so bars may exceed the response time. Critical path: the chain of calls, tools and people "
-    "that decided the program's end, which sums to its response. Re-prefill and swap: what preemption costs.",
+    'that decided the program\'s end, which sums to its response. At most two loads are drawn ("at 24": 24 '
+    "programs at a time). Re-prefill and swap: what preemption costs.",
     tabulate=tabulate,
     paint=paint,
 )

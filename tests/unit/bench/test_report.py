@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from bench.cli.main import app
 from bench.config import RunConfig
 from bench.errors import MissingError, UsageError
-from bench.gather import Labels, edges_of, find
+from bench.gather import Labels, edges_of, find, joined
 from bench.report import cross, crossings, frames, write
 from bench.run import run
 
@@ -123,6 +123,38 @@ def test_set_ups_never_share_a_name(results, tmp_path):
     ]
     same = find([results]).cells
     assert {Labels.of(same).system(c) for c in same} == {"mlfq", "vllm-opt"}
+
+
+def test_options_that_a_whole_picture_shares_stand_with_its_model(tmp_path):
+    base = {"n": 5, "rate": 1.0, "out": tmp_path}
+    for system in ("mlfq", "vllm-opt"):
+        run(RunConfig(system, "chatbot", knobs={"engine.max_num_seqs": "4"}, **base))
+    run(RunConfig("mlfq", "mcts", knobs={"engine.record_decisions": "false"}, **base))
+    cells = find([tmp_path]).cells
+    labels = Labels.of(cells)
+    assert {labels.system(c) for c in cells} == {"mlfq", "vllm-opt"}
+    assert {labels.model(c) for c in cells} == {"llama-3.1-8b", "llama-3.1-8b engine.max_num_seqs=4"}
+
+
+def test_what_is_only_written_down_makes_no_other_set_up(tmp_path):
+    for recorded in ("true", "false"):
+        knobs = {"engine.record_decisions": recorded}
+        run(RunConfig("mlfq", "chatbot", n=5, rate=1.0, knobs=knobs, out=tmp_path))
+    cells = find([tmp_path]).cells
+    assert {Labels.of(cells).system(c) for c in cells} == {"mlfq"}
+
+
+def test_options_of_one_slot_and_value_are_one_word():
+    given = ["latency.prefill=0.9", "latency.decode=0.9", "gate.programs=3", "latency.overhead=1"]
+    assert joined(given) == ["latency.prefill/decode=0.9", "gate.programs=3", "latency.overhead=1"]
+
+
+def test_closed_loops_of_two_sizes_are_not_averaged(tmp_path):
+    for size in (2, 6):
+        run(RunConfig("mlfq", "chatbot", concurrency=size, n=12, out=tmp_path))
+    data = frames([tmp_path])
+    for name in ("split", "bins_calls", "hits"):
+        assert set(data[name].load) == {"2 at all times", "6 at all times"}
 
 
 def test_a_closed_loop_has_no_rate_and_says_so(tmp_path):

@@ -110,13 +110,107 @@ def test_one_row_and_nothing_finite_do_not_break_it(figure):
     figure.draw({name: missing(frame, name, slice(None, None, 7)) for name, frame in SMALL.items()})
 
 
-def test_systems_differ_by_marker_and_by_line_style():
-    names = [*theme.MARKS, *(f"own{k}" for k in range(len(theme.SPARE)))]
-    found = theme.marks(names).values()
-    assert len({m.marker for m in found}) == len(names)
-    assert len({m.dash for m in found}) == len(names)
+def test_systems_of_the_catalog_differ_by_colour_marker_and_line_style():
+    found = theme.marks(theme.MARKS).values()
+    for part in ("color", "marker", "dash"):
+        assert len({getattr(m, part) for m in found}) == len(theme.MARKS)
     sizes = [m.size for m in found]
     assert sizes == sorted(sizes, reverse=True)
+
+
+def test_many_others_and_many_variants_differ_twice():
+    names = [*theme.MARKS, *(f"own{k}" for k in range(12)), *(f"mlfq levels={k}" for k in range(12))]
+    found = theme.marks(names).values()
+    assert len({(m.marker, m.dash) for m in found}) == len(names)
+    assert len({(m.marker, m.color) for m in found}) == len(names)
+    variants = [m.color for name, m in theme.marks(names).items() if name.startswith("mlfq levels")]
+    assert set(variants) <= {"#e69f00", *(theme._shaded("#e69f00", by) for by in theme.SHADES)}
+
+
+def test_a_name_keeps_its_mark_whoever_else_is_there():
+    names = [f"own{k}" for k in range(12)]
+    alone = {name: theme.marks([name])[name] for name in names}
+    together = theme.marks(names)
+    same = [name for name in names if together[name].marker == alone[name].marker]
+    assert len(same) >= 10  # two may come to the same mark
+
+
+def boxes(fig):
+    """Where words are, in pixels: titles, labels of axes and ticks, legends' texts, key and stamp."""
+    fig.draw_without_rendering()
+    legends = [text for legend in fig.legends for text in legend.get_texts()]
+    axes = [ax for ax in fig.axes if ax.axison and ax.xaxis.get_visible()]
+    found = [ax.title for ax in axes] + [ax.xaxis.label for ax in axes] + legends + list(fig.texts)
+    found += [tick for ax in axes for tick in ax.get_yticklabels()]
+    return [(t.get_text(), t.get_window_extent()) for t in found if t.get_text()]
+
+
+LONG = {
+    name: f"{name} latency.prefill/decode/overhead=0.94 gate.programs={k} scheduler.beta=3 router.most=12"
+    for k, name in enumerate(["vllm-base", "vllm-opt", "mlfq", "autellix", "atlas", "thunderagent"])
+}
+
+
+def renamed(frame):
+    return frame.replace({"system": LONG}) if "system" in frame else frame
+
+
+@pytest.mark.parametrize(
+    "name", ["kv_costs", "time_split", "engines_over_time", "kv_hits", "regrets", "holds"]
+)
+@pytest.mark.filterwarnings("error:constrained_layout")
+def test_long_names_are_neither_cut_nor_over_each_other(name):
+    figure, data = FIGURES[name], {key: renamed(frame) for key, frame in SMALL.items()}
+    with theme.style(name):
+        fig = figure.draw(data)
+        theme.lay_out(fig)
+        found = boxes(fig)
+        width, height = fig.get_size_inches() * fig.dpi
+    for text, box in found:
+        assert box.x0 > -1, text
+        assert box.y0 > -1, text
+        assert box.x1 < width + 1, text
+        assert box.y1 < height + 1, text
+    both = [
+        (one, other)
+        for k, (one, a) in enumerate(found)
+        for other, b in found[:k]
+        if min(a.x1, b.x1) - max(a.x0, b.x0) > 1 and min(a.y1, b.y1) - max(a.y0, b.y0) > 1
+    ]
+    assert both == []
+
+
+def test_loads_without_a_rate_are_panels_and_lines_of_their_own():
+    def both(frame):
+        loads = [frame.assign(rate=np.nan, load=f"{n} at all times") for n in (24, 96)]
+        return pd.concat(loads, ignore_index=True)
+
+    rows = ALL["bins_calls"][ALL["bins_calls"].workload == "chatbot:v3_split"]
+    rows = rows[rows.rate == rows.rate.iloc[0]]
+    drawn = FIGURES["wait_exec_calls"].draw({"bins_calls": both(rows)})
+    titles = [ax.get_title() for ax in panels(drawn)]
+    assert len(titles) == 2 * rows.groupby(["workload", "model"]).ngroups
+    assert sum("24 at all times" in title.replace("\n", " ") for title in titles) == len(titles) / 2
+    hits = ALL["hits"][ALL["hits"].workload == "chatbot:v3_split"]
+    hits = hits[hits.rate == hits.rate.iloc[0]]
+    one = FIGURES["kv_hits"].draw({"hits": hits.assign(rate=np.nan, load="24 at all times")})
+    assert all("24 at all times" in ax.get_xlabel() for ax in panels(one))
+    two = FIGURES["kv_hits"].draw({"hits": both(hits)})
+    assert {ax.get_xlabel() for ax in panels(two)} == {"programs at a time"}
+    split = ALL["split"][ALL["split"].workload == "chatbot:v3_split"]
+    split = split[split.rate == split.rate.iloc[0]]
+    bars = FIGURES["time_split"].draw({"split": both(split)})
+    words = [tick.get_text() for tick in panels(bars)[0].get_yticklabels()]
+    assert sum(word.endswith("at 24") for word in words) == len(words) / 2
+
+
+def test_there_is_no_panel_for_a_model_that_did_not_run_a_workload():
+    hits = ALL["hits"]
+    a, b = hits.workload.unique()[:2]
+    crossed = pd.concat(
+        [hits[hits.workload == a].assign(model="m1"), hits[hits.workload == b].assign(model="m2")]
+    )
+    assert len(panels(FIGURES["kv_hits"].draw({"hits": crossed}))) == 2
 
 
 def test_the_papers_systems_differ_in_grey():
