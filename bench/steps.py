@@ -65,22 +65,26 @@ def steps(programs: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"start": rows.t_arrive, "end": np.maximum(end, rows.t_end)})
 
 
-def littles_law(
-    programs: pd.DataFrame, calls: pd.DataFrame, window: tuple[float, float] | None = None
-) -> Numbers:
-    """N = X x cycle in a window (s; the measured one unless given), a program with one thread being in one
-    step at any time.
+def under_way(found: pd.DataFrame, window: tuple[float, float]) -> float:
+    """X x cycle: ``steps`` per second that end in a window (s) times their mean length. By Little's law the
+    number of steps under way."""
+    gone = found[found.end.between(*window)]
+    return float((gone.end - gone.start).sum()) / (window[1] - window[0])
+
+
+def littles_law(programs: pd.DataFrame, calls: pd.DataFrame) -> Numbers:
+    """N = X x cycle in the measured window, a program with one thread being in one step at any time.
 
     ``cycle_s``: mean length of the steps that end in it; ``product``: their rate times that; ``deviation``:
     product / programs in the system - 1. Only as far from 0 as the window is short: a table whose rates and
     latencies are off by more is not of one run.
     """
-    start, end = window = window or measured_window(programs)
+    start, end = window = measured_window(programs)
     if end <= start or calls.empty:
         return dict.fromkeys(("cycle_s", "product", "deviation"), math.nan)
     found = steps(programs, calls)
     gone = found[found.end.between(start, end)]
-    product = float((gone.end - gone.start).sum()) / (end - start)
+    product = under_way(found, window)
     there = in_system(programs, window)
     return {
         "cycle_s": float((gone.end - gone.start).mean()) if len(gone) else math.nan,

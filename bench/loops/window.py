@@ -22,7 +22,7 @@ from bench.balance import imbalance
 from bench.errors import MissingError
 from bench.metrics import in_system
 from bench.stats import too_small
-from bench.steps import littles_law, per_minute, steps
+from bench.steps import per_minute, steps, under_way
 from vocabulary import BLOCK
 
 CALLS = ["program", "thread", "index", "prompt_tokens", "output_tokens", "cached_tokens", "prefill_tokens",
@@ -95,7 +95,8 @@ def numbers(
     """Every quantity of ``QUANTITIES`` that a log gives; ``capacity``: KV tokens of all engines together,
     ``shared``: tokens that every context begins with and a cache holds once on each engine, ``place``:
     programs at a time of a closed loop. A window that is too short gives those of the whole run only."""
-    calls = log.calls.assign(until=steps(log.programs, log.calls).end)
+    every = steps(log.programs, log.calls)
+    calls = log.calls.assign(until=every.end)
     here = calls[~calls.aborted & calls.t_end.between(window.start, window.end)]
     found = _whole(log)
     if not window.enough or here.empty:
@@ -105,7 +106,7 @@ def numbers(
         | _balance(log.engine, window, round(capacity / replicas / BLOCK))
         | _steps(here, window)
         | _loop(calls, here, window, capacity, shared, replicas)
-        | {"little": _little(log, window, place)}
+        | {"little": _little(log, every, window, place)}
         | _waits(calls, window)
     )
 
@@ -141,7 +142,7 @@ def _loop(
     }
 
 
-def _little(log: Log, window: Window, place: float | None) -> float:
+def _little(log: Log, every: pd.DataFrame, window: Window, place: float | None) -> float:
     """Steps/s x cycle over the programs that the loop was asked to hold (``place``; open loop: that are in
     the system): nothing of the right side is from the calls. NaN where programs have several threads: each
     is in a step then."""
@@ -149,7 +150,7 @@ def _little(log: Log, window: Window, place: float | None) -> float:
         return math.nan
     span = (window.start, window.end)
     there = in_system(log.programs, span) if place is None else place
-    return littles_law(log.programs, log.calls, span)["product"] / there if there else math.nan
+    return under_way(every, span) / there if there else math.nan
 
 
 def _waits(calls: pd.DataFrame, window: Window) -> Numbers:

@@ -26,10 +26,13 @@ KV_BLOCKS = 1000
 
 
 class Planted:
-    """Answers cells at once with logs of evenly spaced steps; ``asked``: the configurations in order."""
+    """Answers cells at once with logs of evenly spaced steps; ``asked``: the configurations in order.
 
-    def __init__(self, rate: Rate) -> None:
-        self.rate = rate
+    ``minutes``: until when there are programs (the window ends at 3.5).
+    """
+
+    def __init__(self, rate: Rate, minutes: Rate = lambda _: 4.0) -> None:
+        self.rate, self.minutes = rate, minutes
         self.asked: list[RunConfig] = []
         self.phases: list[str] = []
 
@@ -51,7 +54,7 @@ class Planted:
     def read(self, folder: Path) -> Log:
         """In place of ``bench.loops.window.read``."""
         config = self.asked[int(folder.name)]
-        return even_log(config.concurrency or 1, self.rate(config))
+        return even_log(config.concurrency or 1, self.rate(config), self.minutes(config))
 
 
 def even_log(threads: int, per_minute: float, minutes: float = 4.0, hold_s: float = 0.0) -> Log:
@@ -104,7 +107,7 @@ def loop(**changes: Any) -> Loop:
 
 def study(run: Planted, made: Loop) -> Study:
     """Checked, fitted, tuned and measured."""
-    with patch("bench.loops.study.read", run.read):
+    with patch("bench.loops.study.read", run.read), patch("bench.loops.study.LOOKED_AT", 4):
         done = Study(made, made.scale("small"), Path("out"), run)
         for step in (done.check, done.fit, done.tune, done.measure):
             step()
