@@ -20,7 +20,7 @@ SOURCES = {
     "ours": "Our own: controls, predictions and what the issue asks",
 }
 MOST_CARDS = 2
-_COLOURS = {"reproduced": "green", "partly": "yellow", "not reproduced": "red"}
+_COLOURS = {"reproduced": "green", "same sign": "yellow", "partly": "yellow", "not reproduced": "red"}
 
 
 def render(found: Mapping[str, Any]) -> RenderableType:

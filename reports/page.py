@@ -21,7 +21,7 @@ from reports.figure import UNMARKED, Picture
 from reports.numbers import MISSING, bare, bounded, number
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
-VERDICT_WORDS = ("reproduced", "partly", "not reproduced", "not testable here", "exploratory")
+VERDICT_WORDS = ("reproduced", "same sign", "partly", "not reproduced", "not testable here", "exploratory")
 CLAIM_COLUMNS = ("id", "source", "workload", "model", "statement", "expected", "got", "seeds", "transient",
                  "sustained", "verdict", "survives", "note")  # fmt: skip
 

@@ -13,7 +13,7 @@ from bench.curves.grading import NOT_TESTABLE, TOLERANCE, verdict
 from bench.stats import VERDICT_SEEDS, Estimate, t_factor, t_interval
 
 REPRODUCED, PARTLY, NOT_REPRODUCED = "reproduced", "partly", "not reproduced"
-SAME_SIGN = "same sign, size not testable"
+SAME_SIGN = "same sign"
 """The effect is there and of the stated sign, but the tolerance of its size holds 1: it cannot be missed."""
 WEAKEST_FIRST = (NOT_REPRODUCED, PARTLY, SAME_SIGN, REPRODUCED)
 ONE_SIDED = 0.9

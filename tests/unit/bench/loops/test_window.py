@@ -47,9 +47,7 @@ def test_a_short_window_has_only_numbers_of_the_whole_run(window):
 def test_littles_law_is_held_against_the_programs_asked_for():
     log = even_log(threads=4, per_minute=120.0)
     window = Window(60.0, 240.0, 180.0)
-    assert numbers(log, window, 1e6, place=8)["little"] == pytest.approx(
-        0.5, rel=0.01
-    )
+    assert numbers(log, window, 1e6, place=8)["little"] == pytest.approx(0.5, rel=0.01)
     assert numbers(log, window, 1e6)["little"] == pytest.approx(1.0, rel=0.01)  # those in the system
     calls = log.calls.assign(thread=(log.calls["index"] % 2).astype(str))
     assert math.isnan(numbers(log._replace(calls=calls), window, 1e6, place=4)["little"])
