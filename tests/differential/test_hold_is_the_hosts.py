@@ -53,6 +53,7 @@ class HostsPlan:
         self.state = state
         self.batch = batch
         self.max_num_running_reqs = state.config.max_num_seqs
+        self.retained = None
         self.max_num_scheduled_tokens = state.config.max_num_batched_tokens
 
     def protect(self) -> None:

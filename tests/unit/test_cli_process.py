@@ -108,13 +108,18 @@ def test_a_full_stdout_is_one_line(words):
 
 
 def test_help_costs_little():
-    code = "import resource, sys; sys.argv = ['bench', '--help']; from bench.cli.main import main\n"
-    code += "try: main()\nexcept SystemExit: pass\n"
-    code += "u = resource.getrusage(resource.RUSAGE_SELF); print(u.ru_utime + u.ru_stime)"
-    seconds = min(
-        float(subprocess.check_output([sys.executable, "-c", code], text=True).split()[-1]) for _ in "ab"
-    )
-    assert seconds <= 0.3
+    """Over what typer itself costs on this machine, as loaded as it is."""
+    tail = "\nu = resource.getrusage(resource.RUSAGE_SELF); print(u.ru_utime + u.ru_stime)"
+    alone = "import resource, typer, typer.rich_utils"
+    ours = "import resource, sys; sys.argv = ['bench', '--help']; from bench.cli.main import main\n"
+    ours += "try: main()\nexcept SystemExit: pass"
+
+    def seconds(code):
+        out = subprocess.check_output([sys.executable, "-c", code + tail], text=True)
+        return float(out.split()[-1])
+
+    ratio = min(seconds(ours) / seconds(alone) for _ in "abc")
+    assert ratio <= 1.7
 
 
 def test_help_imports_nothing_heavy():
