@@ -16,6 +16,7 @@ from bench.loops.kinds import KINDS, PAIRED, PREDICTED, Finding, text
 from bench.loops.quantities import QUANTITIES
 from bench.loops.spec import Claim, Panel, Place
 from bench.loops.study import Study
+from bench.loops.window import SHORT
 from bench.loops.words import WEAKEST_FIRST, whole
 from bench.stats import Estimate
 
@@ -140,7 +141,15 @@ def _finding(study: Study, claim: Claim, panel: Panel) -> Finding:
         return Finding(Estimate(math.nan, note=why), NOT_TESTABLE, 0, why)
     found = KINDS[claim.kind](study, claim, panel, places)
     why = _untested(claim, found)
+    if math.isnan(found.got.value) and (short := _cut_short(study, panel, _named(claim))):
+        why = f"{why}; window cut short: {', '.join(short[:4])}"
     return Finding(found.got, NOT_TESTABLE, found.seeds, f"{panel.label}: {why}") if why else found
+
+
+def _cut_short(study: Study, panel: Panel, systems: Sequence[str]) -> list[str]:
+    """Where the programs ran out before half of a window: systems and places."""
+    rows = [r for r in study.rows if r.panel == panel.name and not r.varied and r.covered < SHORT]
+    return sorted({f"{r.system} at {r.place:g}" for r in rows if not systems or r.system in systems})
 
 
 def _untested(claim: Claim, found: Finding) -> str:

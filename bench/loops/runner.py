@@ -121,9 +121,9 @@ def summary_text(outcome: Outcome) -> str:
         "A step is one call and what follows it; little: steps/s x cycle over the threads in the loop (1: "
         "the law holds); work_per_min: all programs, warm-up and drain included, over the makespan. "
         "Reproduced: the interval of a ratio meets [R/1.25, 1.25 R] and excludes 1; same sign: it does, "
-        "but [R/1.25, 1.25 R] holds 1, so the size is not tested; partly: half the log ratio, and a one-sided "
-        "95 % bound excludes 1. Of several panels the weakest word; partly at the most where one is missing. A "
-        "window of which less than half was full has no numbers.",
+        "but [R/1.25, 1.25 R] holds 1, so the size is not tested; partly: half the log ratio, and a "
+        "one-sided 95 % bound excludes 1. Of several panels the weakest word; partly at the most where one "
+        "is missing. A window of which less than half was full has no numbers.",
     ]
     if outcome.study.fits:
         lines.append(

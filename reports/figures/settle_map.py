@@ -108,8 +108,8 @@ FIGURE = Figure(
     caption="The best system of each setting and its gain over the reference (steps/min; in open loops the "
     "mean time of a program). Filled: it is told from every other system (paired tests, Holm over the "
     "places), leads the second by 2 % or more, on 8 seeds or more; hatched: it is not, and the second is "
-    "named (~), as are systems whose windows were cut short (?). Letters are the papers' own points, "
-    "explained in the text.",
+    "named (~), as are systems whose windows were cut short (?); blank: the reference's was. Letters are "
+    "the papers' own points, explained in the text.",
     tabulate=tabulate,
     paint=paint,
 )

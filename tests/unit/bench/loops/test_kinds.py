@@ -67,7 +67,7 @@ def test_a_window_cut_short_on_one_seed_is_no_value_at_all():
 
     row = one(DOUBLE, Planted(rate, short))
     assert row["verdict"] == "not testable here"
-    assert "no value for seed 3" in row["note"]
+    assert "no value for seed 3; window cut short: double at 16" in row["note"]
     level = {"id": "l", "statement": "s", "kind": "level", "panels": ["a"], "quantity": "hit",
              "top": "double", "expected": 0.9, "tolerance": 0.1}  # fmt: skip
     assert one(level)["verdict"] == "reproduced"
