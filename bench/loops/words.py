@@ -23,13 +23,15 @@ ONE_SIDED = 0.9
 def of_ratio(got: Estimate, low: float, high: float, seeds: int) -> str:
     """The word for a claimed ratio of ``low`` to ``high``, behind whose interval stand ``seeds`` seeds.
 
-    Not testable is also what cannot tell the stated ratio from 1: an interval that holds both.
+    An interval inside a stated range needs no tolerance. Not testable is also what cannot tell the stated
+    ratio from 1: an interval that holds both.
     """
     word, side = verdict(got, low, high, VERDICT_SEEDS), _side(low, high)
     if not side or word == NOT_TESTABLE:
         return word
     if word == REPRODUCED and beyond(got, side):
-        return SAME_SIGN if low / TOLERANCE <= 1.0 <= high * TOLERANCE else REPRODUCED
+        loose = low / TOLERANCE <= 1.0 <= high * TOLERANCE
+        return SAME_SIGN if loose and not low <= got.low <= got.high <= high else REPRODUCED
     if _half(got, low, high, side) and leans(got, side, seeds):
         return PARTLY
     both = got.low <= 1.0 <= got.high and (got.high >= low if side > 0 else got.low <= high)

@@ -39,6 +39,9 @@ def test_a_stated_range_is_on_one_side_or_holds_one():
     assert of_ratio(Estimate(1.0, 0.99, 1.01), 1.12, 1.16, 8) == N
     assert of_ratio(Estimate(1.1, 1.05, 1.15), 1.12, 1.16, 8) == SAME_SIGN
     assert of_ratio(Estimate(1.0, 0.99, 1.01), 0.9, 1.1, 8) == R
+    assert of_ratio(Estimate(1.14, 1.13, 1.15), 1.12, 1.16, 8) == R  # inside, whatever the tolerance
+    assert of_ratio(Estimate(3.0, 2.8, 3.2), 1.17, 3.31, 8) == R
+    assert of_ratio(Estimate(1.05, 1.02, 1.1), 1.17, 3.31, 8) == SAME_SIGN
 
 
 def test_one_seed_leans_nowhere():
