@@ -113,3 +113,10 @@ def test_unknown_scale():
 
 def test_every_loop_experiment_is_beside_its_paper():
     assert all(Path(load(name)[1]).parent.name in ("thunderagent", "kv") for name in LOOPS)
+
+
+def test_a_scale_can_leave_systems_out():
+    made = loop(scales={"small": BASE["scales"]["small"] | {"without": ["double"]}})
+    assert [p.systems for p in made.chosen(made.scale("small"))] == [("base", "same", "cap")]
+    with pytest.raises(UsageError, match=r"scales\.small: unknown system 'dubble': did you mean double"):
+        loop(scales={"small": BASE["scales"]["small"] | {"without": ["dubble"]}})
