@@ -94,6 +94,11 @@ def test_the_page_has_lines_where_a_gate_acted(cells):
     gated, plain = page(cells["thunderagent"]), page(cells["vllm-opt"])
     for word in ("holds", "pauses", "sandboxes", "KV used for", "gap of KV in use", "N = X x cycle"):
         assert word in gated
+    flat = " ".join(gated.split())
+    assert f"{value(cells['thunderagent'], 'gate.hold'):.0f} calls held" in flat
+    assert f"{value(cells['thunderagent'], 'gate.admit'):.0f} programs let in" in flat
+    assert "p99 n too small" in flat
+    assert "assumed, not measured: preparing takes init_s = 30 s" in flat
     assert "pauses" not in plain
     assert "holds" not in plain
     assert "steps" in plain  # a closed loop

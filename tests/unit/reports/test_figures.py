@@ -180,6 +180,17 @@ def test_long_names_are_neither_cut_nor_over_each_other(name):
     assert both == []
 
 
+@pytest.mark.filterwarnings("error:constrained_layout")
+def test_a_picture_too_small_for_its_words_grows():
+    with theme.style("small"):
+        fig, axes = theme.panels(1, 1)
+        axes[0, 0].set_title("\n".join("wide" for _ in range(40)))
+        before = fig.get_figheight()
+        theme.lay_out(fig)
+        assert fig.get_figheight() > before
+        assert axes[0, 0].get_position().height > 0
+
+
 def test_loads_without_a_rate_are_panels_and_lines_of_their_own():
     def both(frame):
         loads = [frame.assign(rate=np.nan, load=f"{n} at all times") for n in (24, 96)]
