@@ -3,12 +3,14 @@
     python benchmarks/gateway.py [--repeat 3] [--json FILE] [--beside COMMAND...]
 
 A fake engine (a process of its own) streams replies to 30 kB chat calls; 128 clients in a closed loop ask
-it directly, through our gateway in three ways (DOORS), and through the router of ``--beside`` (vllm-router,
-say; it must come last), in turn within each repeat. CPU is of the router's process group, from
-/proc/PID/stat. The cost per chunk is the slope between replies of 1 and of 64 chunks, the cost per call what
-is left; replies of 32 chunks are measured, too, and must lie on that line. All share one machine: quiet it
-first.
-The first token comes after 0.1 s and the others 10 ms apart, so nobody is saturated. About 4 minutes.
+it directly, through our gateway in three ways (DOORS), through the least that aiohttp can do
+(gateway_parts/naive.py: what the bars were taken from, on another machine), and through the router of
+``--beside`` (vllm-router, say; it must come last), in turn within each repeat. CPU is of the router's
+process group, from /proc/PID/stat. The cost per chunk is the slope between replies of 1 and of 64 chunks,
+the cost per call what is left; replies of 32 chunks are measured, too, and must lie on that line. All share
+one machine: quiet it first.
+
+The first token comes after 0.1 s and the others 10 ms apart, so nobody is saturated. About 5 minutes.
 Exit code 1 if a bar is missed or any reply was not whole (``misses``), else 0.
 """
 
@@ -53,6 +55,8 @@ BARS = {"call_us": 400.0, "chunk_us": 35.0, "added_p50_ms": 1.0}
 OFF_LINE = 0.15
 """So far may 32 chunks lie off the line of 1 and 64 (median), or call and chunk are no figures. Chosen after
 runs on a busy machine had shown -13 % to +53 % (benchmarks/README.md)."""
+NAIVE = (sys.executable, str(Path(__file__).parent / "gateway_parts" / "naive.py"), "--port", "{port}",
+         "--engine", "{url}")  # fmt: skip
 DOORS = {
     "gateway": "the client asks for usage, so the stream goes on as it is",
     "gateway, usage hidden": "the client does not ask: the gateway does, and takes the event out again",
@@ -257,7 +261,7 @@ def gateway(name: str, engine: FakeEngine, folder: Path) -> Iterator[Door]:
 
 @contextlib.contextmanager
 def doors_of(engine: FakeEngine, folder: Path, beside: Sequence[str]) -> Iterator[list[Door]]:
-    """The engine itself, our gateway in the ways of DOORS, and another router where one was named."""
+    """The engine itself, our gateway in the ways of DOORS, NAIVE, and another router where one was named."""
     plain, hidden, logged = DOORS
     with contextlib.ExitStack() as stack:
         log = stack.enter_context(FakeEngine(first_s=FIRST_S, gap_s=GAP_S, calls=folder / "calls.jsonl"))
@@ -267,6 +271,8 @@ def doors_of(engine: FakeEngine, folder: Path, beside: Sequence[str]) -> Iterato
             Door("direct", engine.port, 0), ours, ours._replace(name=hidden, asks_usage=False),
             third._replace(asks_usage=False),
         ]  # fmt: skip
+        naive = stack.enter_context(Beside(NAIVE, engine.url, folder / "naive.log"))
+        doors.append(Door("naive aiohttp", naive.port, naive.pid))
         if beside:
             other = stack.enter_context(Beside(beside, engine.url, folder / "beside.log"))
             doors.append(Door(other.name, other.port, other.pid))

@@ -77,7 +77,10 @@ def test_a_command_of_the_readme_works(words: list[str], copy: Path) -> None:
     if "sweep" in rest and verb in ("compare", "report"):
         (swept,) = (words[1:] for words in COMMANDS if words[1] == "sweep")
         assert bench(copy, [*swept, *SMALL["sweep"]]).returncode == 0
-    done = bench(copy, [verb, *rest, *SMALL.get(verb, [])])
+    small = SMALL.get(verb, [])
+    if "--concurrency" in rest:
+        small = ["-n", rest[rest.index("--concurrency") + 1]]
+    done = bench(copy, [verb, *rest, *small])
     assert done.returncode == EXITS.get(verb, 0), done.stderr
     assert done.stdout.strip()
 

@@ -1,12 +1,13 @@
 """What the gateway's benchmark judges, and its fake engine's call log."""
 
+import asyncio
 import copy
 
 import pytest
 
-from benchmarks.gateway import DOORS, MANY, TABLE, misses
-from benchmarks.gateway_parts.processes import FakeEngine
-from benchmarks.gateway_parts.streams import request_of
+from benchmarks.gateway import DOORS, MANY, NAIVE, TABLE, misses
+from benchmarks.gateway_parts.processes import Beside, FakeEngine
+from benchmarks.gateway_parts.streams import once, request_of
 from systems.gateway.options import Target
 from tests.unit.systems.gateway.engines import on_loop, world
 
@@ -67,3 +68,10 @@ def test_calls_of_the_fake_engine_are_charged_by_its_log(tmp_path):
 
     with FakeEngine(first_s=0.01, gap_s=0.0, calls=tmp_path / "calls.jsonl") as fake:
         test(fake)
+
+
+def test_the_yardstick_passes_replies_on_whole(tmp_path):
+    requests = [request_of(f"p{i}", 3, 2000) for i in range(8)]
+    with FakeEngine(first_s=0.01, gap_s=0.0) as fake, Beside(NAIVE, fake.url, tmp_path / "log") as naive:
+        tally = asyncio.run(once(naive.port, requests, 4, 3))
+    assert (tally.errors, len(tally.total_s)) == ([], 8)
