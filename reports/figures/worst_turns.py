@@ -9,7 +9,8 @@ import pandas as pd
 
 from reports import theme
 from reports.figure import Data, Figure
-from reports.loads import drawn, sets
+from reports.loads import drawn
+from reports.set_panels import paint_sets
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -32,14 +33,7 @@ def tabulate(data: Data) -> pd.DataFrame:
 
 def paint(_: Data, table: pd.DataFrame) -> Canvas:
     """A panel per workload, model and load."""
-    groups = sets(table[table.drawn])
-    systems = theme.marks(table[table.drawn].system)
-    fig, axes = theme.panels(1, len(groups))
-    for j, (where, rows) in enumerate(groups.items()):
-        _panel(axes[0, j], rows, systems)
-        theme.name_panel(axes[0, j], *where)
-    theme.legend(fig, systems)
-    return fig
+    return paint_sets(table, _panel)
 
 
 def _panel(ax: Any, rows: pd.DataFrame, systems: dict[str, theme.Mark]) -> None:
