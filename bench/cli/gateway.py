@@ -24,13 +24,12 @@ def gateway(
     ],
     system: Annotated[str, Option(help="Whose router, gate and process table.")] = "autellix",
     router: Annotated[str | None, Option(help="Another router.")] = None,
-    gate: Annotated[str | None, Option(help="Another gate.")] = None,
-    retention: Annotated[str | None, Option(help="Another retention policy (over control sockets).")] = None,
     tools: Annotated[
         str, Option(help="Who says which tool runs: reply (its tool calls), or told (POST /programs/away).")
     ] = "reply",
     knob: Annotated[
-        list[str] | None, Option(metavar="SLOT.NAME=VALUE", help="router.most_short=4096 (repeatable).")
+        list[str] | None,
+        Option(metavar="SLOT[.NAME]=VALUE", help="gate=program-cap, gate.programs=8, retention=pin (repeatable)."),
     ] = None,
     host: Annotated[str, Option(help="Address to listen on; 0.0.0.0 is all.")] = "127.0.0.1",
     port: Annotated[int, Option(help="0: a free one.")] = 8080,
@@ -78,7 +77,7 @@ def gateway(
             for i, url in enumerate(engine)
         )
         options = GatewayOptions(
-            targets, system, router, gate, retention, pairs(knob or [], "--knob"), host, port,
+            targets, system, router, None, None, pairs(knob or [], "--knob"), host, port,
             tuple(_lines(api_key_file, "--api-key-file")), max_body, max_hold, heartbeat, lease, late_s=late,
             log=None if log is None else str(log), tools=tools,
         )  # fmt: skip

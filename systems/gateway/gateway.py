@@ -180,7 +180,7 @@ class Gateway:
         if not any(worker.target.control for worker in self.workers):
             raise CatalogError(
                 f"retention {name} acts over the engines' control sockets (--control), and none is named; "
-                f"without it: --retention {DEFAULTS['retention']}"
+                f"without it: --knob retention={DEFAULTS['retention']}"
             )
 
         def waiting(view: EngineView) -> int:

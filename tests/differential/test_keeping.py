@@ -114,7 +114,7 @@ def test_the_seeded_workloads_meet_every_rule() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=600, deadline=None, suppress_health_check=CHECKED)
+@settings(max_examples=3000, deadline=None, suppress_health_check=CHECKED)
 @given(
     optional_scenarios(),
     ladders(min_levels=2),
