@@ -29,7 +29,7 @@ def gateway(
     ] = "reply",
     knob: Annotated[
         list[str] | None,
-        Option(metavar="SLOT[.NAME]=VALUE", help="gate=program-cap, gate.programs=8, retention=pin (repeatable)."),
+        Option(metavar="SLOT[.NAME]=VALUE", help="gate=program-cap, gate.programs=8 (repeatable)."),
     ] = None,
     host: Annotated[str, Option(help="Address to listen on; 0.0.0.0 is all.")] = "127.0.0.1",
     port: Annotated[int, Option(help="0: a free one.")] = 8080,
