@@ -1,7 +1,7 @@
 """What an agent host is asked to do, and what it says meanwhile: JSON lines (docs/agents.md, The host).
 
-Agents and their tools run in a process of their own, ``python -m workloads.agents.host``, which may be another
-Python (that of the extra ``agents``). Its standard input is one line with a job, and stays open: its end, or
+Agents and their tools run in a process of their own, ``python -m workloads.agents.host``, which may be
+another Python (that of the extra ``agents``). Its standard input is one line with a job, and stays open: its end, or
 SIGTERM, tells it to tear everything down and leave. Its standard output is one event a line. Times are of
 CLOCK_MONOTONIC in seconds, which all processes of a machine share.
 """
@@ -20,7 +20,7 @@ EVENTS = ("ready", "began", "tool", "sandbox", "ended", "over", "failed")
 sandbox: {program, **SandboxEvent}; ended: {program, outcome, success, why, notes}; over: {leaks};
 failed: {why}, the host cannot go on. Each has ``event`` and ``t``."""
 OUTCOMES = ("finished", "failed", "timeout")
-"""Of a program: the agent came to its end (right or wrong), a call or a tool broke, its budget was used up."""
+"""Of a program: it came to its end (right or wrong), a call or a tool broke, its budget was used up."""
 
 
 @dataclass(frozen=True)
