@@ -2,8 +2,8 @@
 
 Agents and their tools run in a process of their own, ``python -m workloads.agents.host``, which may be
 another Python (that of the extra ``agents``). Its standard input is one line with a job, and stays open: its
-end, or SIGTERM, tells it to tear everything down and leave. Its standard output is one event a line. Times are
-of CLOCK_MONOTONIC in seconds, which all processes of a machine share.
+end, or SIGTERM, tells it to tear everything down and leave. Its standard output is one event a line. Times
+are of CLOCK_MONOTONIC in seconds, which all processes of a machine share.
 """
 
 from __future__ import annotations
