@@ -30,7 +30,8 @@ class Job:
     Program p asks under ``url``/p/P/THREAD/v1 (``workloads.agents.relay``). ``sandbox``: name of a kind, used
     where the suite needs one; ``folder``: where sandboxes are kept; ``owner``: as in ``SandboxOptions``;
     ``limits``: more fields of ``SandboxOptions``. ``data``: folder of data sets, "" none. ``agents`` and
-    ``suites`` from elsewhere are named ``pkg.mod:NAME``.
+    ``suites`` from elsewhere are named ``pkg.mod:NAME``. ``parameters``: of the agent, as ``catalog.agent``
+    takes them.
     """
 
     agent: str
@@ -46,6 +47,7 @@ class Job:
     owner: str = ""
     data: str = ""
     limits: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
     budget: Budget = field(default_factory=Budget)
 
     def line(self) -> str:
