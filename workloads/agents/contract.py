@@ -23,6 +23,10 @@ class AgentError(RuntimeError):
     """A program came to nothing that is no wrong answer: which, why."""
 
 
+class BudgetUsed(AgentError):
+    """It had more to do than its budget allows: which part of the budget, how much that is."""
+
+
 class ToolSpec(NamedTuple):
     """A tool as the model is told of it; ``parameters``: a JSON schema of type object."""
 
