@@ -16,13 +16,12 @@ import aiohttp
 
 from workloads.agents.contract import MAIN, AgentError, Reply, ToolCall, ToolSpec
 from workloads.agents.job import program_url
+from workloads.agents.work import UNREADABLE
 
 RETRIES = 2
 """As OpenAI's SDK has it by default (``max_retries``)."""
 TIMEOUT_S = 600.0
 """Of one attempt; as OpenAI's SDK has it by default."""
-UNREADABLE = "unreadable"
-"""The one argument of a tool call whose arguments are no JSON object: the text that came in their place."""
 _AGAIN = (429, 503)
 _FIRST_WAIT_S, _LONGEST_WAIT_S, _LONGEST_RETRY_AFTER_S = 0.5, 8.0, 60.0
 
@@ -30,8 +29,8 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S, _LONGEST_RETRY_AFTER_S = 0.5, 8.0, 60.0
 class HttpChat:
     """The LLM of one program behind ``base`` (a relay's or a gateway's URL without /v1). An async context.
 
-    ``url_of`` says where a thread's calls go; by default /p/PROGRAM/THREAD/v1 below ``base``. Threads may ask
-    at the same time; ``calls`` counts what was asked, by thread. ``pause`` is how it waits between attempts.
+    Calls of a thread go to /p/PROGRAM/THREAD/v1 below ``base``; threads may ask at the same time. ``calls``
+    counts what was asked, by thread. ``pause`` is how it waits between attempts.
     """
 
     def __init__(
@@ -48,15 +47,11 @@ class HttpChat:
         self.program = program
         self.model = model
         self.key = key
+        self.url = self.url_of(MAIN)
         self.calls: Counter[str] = Counter()
         self._pause = pause
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._session: aiohttp.ClientSession | None = None
-
-    @property
-    def url(self) -> str:
-        """Base URL of thread ``MAIN``."""
-        return self.url_of(MAIN)
 
     def url_of(self, thread: str) -> str:
         """Base URL under which calls are of this thread."""
