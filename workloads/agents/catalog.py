@@ -7,11 +7,14 @@ one asked for.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, cast
 
@@ -82,14 +85,22 @@ def _scan(what: str) -> tuple[Mapping[str, Any], Mapping[str, str]]:
     skipped: dict[str, str] = {}
     for folder in _FOLDERS[what]:
         for module in iter_modules(import_module(folder).__path__, f"{folder}."):
+            if module.ispkg or not _defines(module.name, what):
+                continue
             try:
-                thing = None if module.ispkg else getattr(import_module(module.name), what, None)
-                if thing is not None:
-                    found[_checked(what, thing, module.name).name] = thing
+                thing = _checked(what, getattr(import_module(module.name), what), module.name)
+                found[thing.name] = thing
             except (Exception, SystemExit) as error:  # whatever a half-written file raises is about that file
                 skipped[module.name] = f"{type(error).__name__}: {' '.join(str(error).split())}"
                 print(f"warning: skipped {module.name}: {skipped[module.name]}", file=sys.stderr)
     return found, skipped
+
+
+def _defines(module: str, what: str) -> bool:
+    """Whether its source assigns the name: the host and its parts, which do not, need not be imported."""
+    spec = find_spec(module)
+    source = Path(spec.origin).read_text("utf-8", "replace") if spec and spec.origin else ""
+    return re.search(rf"^{what}\b[^=\n]*=", source, re.MULTILINE) is not None
 
 
 def _imported(what: str, spec: str) -> Any:
