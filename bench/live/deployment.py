@@ -8,6 +8,7 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ from vocabulary import BLOCK
 
 FLUSH_S = 10.0
 EVENTS = "events.jsonl"
+AGENTS = "agents"
+"""Workloads of this kind, ``agents:react`` and others, are scripted where the model is the tiny one."""
 PLAIN_VOCABULARY = 1000
 """Token ids that any model has; which ones a prompt has does not matter to an engine."""
 
@@ -110,7 +113,7 @@ def engine_key(plan: LivePlan) -> str:
     what = [
         options.how, str(options.python), options.attach, plan.config.model, plan.config.replicas,
         plan.spec.scheduler, knobs, engine.preemption, engine.prefix_cache, limits,
-        _firm(plan),
+        _firm(plan), _tiny_name(plan) if plan.config.model == TINY else "",
     ]  # fmt: skip
     return json.dumps(what, sort_keys=True)
 
@@ -188,9 +191,23 @@ def _firm(plan: LivePlan) -> bool:
 
 def _model(plan: LivePlan, folder: Path) -> Path | str:
     if plan.config.model == TINY:
-        return write(folder.parent / TINY).resolve()
+        return write(folder.parent / _tiny_name(plan), tiny_model(plan)).resolve()
     path = Path(plan.config.model)
     return path.resolve() if path.is_dir() else plan.config.model
+
+
+def tiny_model(plan: LivePlan) -> TinyLlama:
+    """As long as the run may be; agents' has no end, for replies have scripted lengths in every API."""
+    usual = TinyLlama()
+    agents = plan.config.workload.partition(":")[0] == AGENTS
+    return replace(usual, context=max(usual.context, plan.engine.max_model_len), ends=not agents)
+
+
+def _tiny_name(plan: LivePlan) -> str:
+    """Of its folder: runs of one pool may need several."""
+    model, usual = tiny_model(plan), TinyLlama()
+    longer = f"-{model.context}" if model.context != usual.context else ""
+    return f"{TINY}{longer}{'' if model.ends else '-endless'}"
 
 
 def cores() -> tuple[frozenset[int], frozenset[int]]:
@@ -216,7 +233,7 @@ def make_front(plan: LivePlan, engines: Sequence[LiveEngine], folder: Path) -> L
     options = GatewayOptions(
         tuple(_target(engine, plan) for engine in engines), plan.config.system, plan.config.router,
         knobs=plan.config.policy_knobs(), log=str((folder / EVENTS).resolve()),
-        scheduler=plan.config.scheduler, tools="told",
+        scheduler=plan.config.scheduler, tools=plan.tools,
     )  # fmt: skip
     return GatewayProcess(options, folder)
 

@@ -19,11 +19,17 @@ from typing import Any
 
 END = "<|end|>"
 CHAT = (
-    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] or '' }}\n{% endfor %}"
+    "{% if tools %}tools:\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}{% endif %}"
+    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] or '' }}\n"
+    "{% for c in m['tool_calls'] or [] %}"
+    "call {{ c['function']['name'] }} {{ c['function']['arguments'] | tojson }}\n"
+    "{% endfor %}{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}"
 )
-"""Chat template (Jinja): a line a message, so that ``/v1/chat/completions`` works."""
+"""Chat template (Jinja): a line a tool, a line a message, a line for each tool that it calls; results are
+messages of role ``tool``. Without tools it is as long as what was said."""
 _BYTES = 256
+_ASCII = 128
 _PAIRED = "etaoinshrdlucmfwypvbgkqjxz01"
 _SIGN_AND_MANTISSA = 0x807F
 """Of a bf16 number; the seven mantissa bits and the sign are drawn, the exponent is given."""
@@ -32,7 +38,12 @@ _EXPONENT = 7
 
 @dataclass(frozen=True)
 class TinyLlama:
-    """Sizes of the model; ``context`` is its longest sequence in tokens, ``width`` the hidden size."""
+    """Sizes of the model; ``context`` is its longest sequence in tokens, ``width`` the hidden size.
+
+    Without ``ends`` no token ends a reply, which is then as long as it may be, and under greedy decoding
+    each token is a text of its own, so that an event comes with each: for APIs that cannot ask for a length
+    and leave out events without text (docs/relay.md).
+    """
 
     layers: int = 4
     width: int = 256
@@ -42,6 +53,7 @@ class TinyLlama:
     vocabulary: int = 1024
     context: int = 4096
     seed: int = 1
+    ends: bool = True
 
     def __post_init__(self) -> None:
         if self.width % self.heads or self.heads % self.kv_heads:
@@ -73,7 +85,7 @@ class TinyLlama:
             "rope_theta": 10000.0,
             "tie_word_embeddings": False,
             "bos_token_id": None,
-            "eos_token_id": self.vocabulary - 1,
+            "eos_token_id": self.vocabulary - 1 if self.ends else None,
             "torch_dtype": "bfloat16",
         }
 
@@ -101,8 +113,8 @@ def write(folder: Path, model: TinyLlama | None = None) -> Path:
     (folder / "config.json").write_text(json.dumps(model.config(), indent=1))
     (folder / "model.safetensors").write_bytes(_weights(model))
     (folder / "tokenizer.json").write_text(json.dumps(_tokenizer(model.vocabulary)))
-    kind = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END, "chat_template": CHAT,
-            "model_max_length": model.context}  # fmt: skip
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast", **({"eos_token": END} if model.ends else {}),
+            "chat_template": CHAT, "model_max_length": model.context}  # fmt: skip
     (folder / "tokenizer_config.json").write_text(json.dumps(kind))
     return folder
 
@@ -116,11 +128,21 @@ def _weights(model: TinyLlama) -> bytes:
     header: dict[str, Any] = {}
     for name, shape in model.tensors():
         begin = len(data)
-        data += _ones(shape[0]) if len(shape) == 1 else _spread(rng, shape)
+        rows = bytearray(_ones(shape[0]) if len(shape) == 1 else _spread(rng, shape))
+        if name == "lm_head.weight" and not model.ends:
+            _silence(rows, model)
+        data += rows
         header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [begin, len(data)]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text + bytes(data)
+
+
+def _silence(head: bytearray, model: TinyLlama) -> None:
+    """A logit of 0, never the greatest of many, for what is no text alone: bytes above ASCII, the end."""
+    row = 2 * model.width
+    for begin, end in ((_ASCII, _BYTES), (model.vocabulary - 1, model.vocabulary)):
+        head[begin * row : end * row] = bytes((end - begin) * row)
 
 
 def _ones(count: int) -> bytes:

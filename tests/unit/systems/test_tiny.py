@@ -70,6 +70,43 @@ def test_a_chat_becomes_a_prompt(tmp_path):
     assert render(messages=said[:1]) == "user: how?\n"
 
 
+def test_a_prompt_has_the_tools_and_what_became_of_them(tmp_path):
+    jinja2 = pytest.importorskip("jinja2")
+    template = json.loads((write(tmp_path, SMALL) / "tokenizer_config.json").read_text())["chat_template"]
+    calls = [{"id": "c1", "type": "function", "function": {"name": "ls", "arguments": {"path": "/tmp"}}}]
+    said = [
+        {"role": "user", "content": "what is there?"},
+        {"role": "assistant", "content": "I look.", "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "c1", "content": "a.txt"},
+    ]
+    tools = [{"type": "function", "function": {"name": "ls"}}]
+    assert jinja2.Environment().from_string(template).render(
+        messages=said, tools=tools, add_generation_prompt=True
+    ) == (
+        'tools:\n{"function": {"name": "ls"}, "type": "function"}\nuser: what is there?\n'
+        'assistant: I look.\ncall ls {"path": "/tmp"}\ntool: a.txt\nassistant:'
+    )
+
+
+def test_a_model_without_an_end_says_text_only(tmp_path):
+    endless = TinyLlama(**{**SMALL.__dict__, "ends": False, "context": 32768})
+    one, two = write(tmp_path / "a", SMALL), write(tmp_path / "b", endless)
+    assert (one / "tokenizer.json").read_bytes() == (two / "tokenizer.json").read_bytes()
+    read = {name: json.loads((two / f"{name}.json").read_text()) for name in ("config", "tokenizer_config")}
+    assert read["config"]["eos_token_id"] is None
+    assert read["config"]["max_position_embeddings"] == 32768
+    assert "eos_token" not in read["tokenizer_config"]
+    assert read["tokenizer_config"]["model_max_length"] == 32768
+    usual, plain = ((folder / "model.safetensors").read_bytes() for folder in (one, two))
+    assert len(usual) == len(plain)
+    silent = {row for row in range(300) if not any(plain[len(plain) - (300 - row) * 128 :][:128])}
+    assert silent == {*range(128, 256), 299}
+    kept = [at for at in range(300) if at not in silent]
+    for folder_rows in (usual, plain):
+        assert all(any(folder_rows[len(plain) - (300 - row) * 128 :][:128]) for row in kept)
+    assert usual[: len(usual) - 300 * 128] == plain[: len(plain) - 300 * 128]
+
+
 @pytest.mark.parametrize("wrong", [{"heads": 3}, {"kv_heads": 3}, {"vocabulary": 256}, {"vocabulary": 5000}])
 def test_sizes_that_cannot_be(wrong):
     with pytest.raises(ValueError, match=r"must be"):
