@@ -27,6 +27,10 @@ TOOL_CORES = "tools.cores"
 """Knob: cores on which the tools of all programs run (processor sharing); no limit where it is not given."""
 LIVE = tuple(f"live.{name}" for name in ("how", "python", "attach", "front", "driver", "client", "load"))
 """Knobs: how live engines are run (``bench.live.options``)."""
+AGENTS = "agents"
+"""Workload: agents that decide, on live engines (``agents:react``; docs/agent-runs.md)."""
+PRICE = "cost.per_hour"
+"""Knob: what an engine costs an hour, for the cost per program of agents; it decides no result."""
 MOST = {"n": 10_000_000, "replicas": 1_024}
 """More than this is refused: a slip of the hand, or more than memory holds."""
 MOST_SEEDS = 10_000
@@ -101,9 +105,27 @@ class RunConfig:
         """Name or file of the calibration, None if there is none."""
         return self.knobs.get(CALIBRATION)
 
+    @property
+    def agents(self) -> bool:
+        """Whether agents run, instead of programs that are known before."""
+        return self.workload.partition(":")[0] == AGENTS and self.format is None
+
+    def price(self) -> float | None:
+        """Of an engine, per hour in whatever currency; None: not given."""
+        if (text := self.knobs.get(PRICE)) is None:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and value >= 0):
+            raise UsageError(f"{PRICE} must be what an engine costs an hour, 0 or more, got {text!r}")
+        return value
+
     def policy_knobs(self) -> dict[str, str]:
         """The knobs that are the system's."""
-        ours = {DECISIONS, CALIBRATION, TOOL_CORES, *FACTORS, *LIVE, *(f"engine.{name}" for name in LIMITS)}
+        limits = (f"engine.{name}" for name in LIMITS)
+        ours = {DECISIONS, CALIBRATION, TOOL_CORES, PRICE, *FACTORS, *LIVE, *limits}
         return {k: v for k, v in self.knobs.items() if k not in ours}
 
     def words(self, seeds: int = 1) -> list[str]:
@@ -154,6 +176,18 @@ def _check(config: RunConfig) -> None:
     _check_live(config)
     config.records_decisions()
     config.tool_cores()
+    _check_agents(config)
+
+
+def _check_agents(config: RunConfig) -> None:
+    if config.agents and config.engine != LIVE_ENGINE:
+        raise UsageError(
+            f"{config.workload}: what an agent asks is not known before it runs, so engine {config.engine} "
+            "cannot serve it: give --engine vllm; to simulate agents, record a run of them (bench gateway "
+            "--observe --record FOLDER) and run that folder"
+        )
+    if config.price() is not None and not config.agents:
+        raise UsageError(f"{PRICE} is for agents (--workload agents:NAME): leave it out")
 
 
 def _check_horizon(config: RunConfig) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench.config import AGENTS
 from bench.errors import BenchError, InvalidRun, UsageError
 from workloads.base import WorkloadError
 from workloads.load import workload_names
@@ -20,9 +21,8 @@ def in_a_line(error: BaseException) -> str:
 
 def is_foreign(workload: str) -> bool:
     """Whether a workload is code of the user (``pkg.mod:fn``), neither one of ours nor a file."""
-    return (
-        ":" in workload and workload.partition(":")[0] not in workload_names() and not Path(workload).exists()
-    )
+    kind = workload.partition(":")[0]
+    return ":" in workload and kind not in (AGENTS, *workload_names()) and not Path(workload).exists()
 
 
 @contextmanager

@@ -232,15 +232,17 @@ class Plan(Planned):
 
 def guests(spec: SystemSpec) -> dict[str, str]:
     """Policies from outside the project, with a hash of their source: their name is not enough."""
-    found = {}
-    for name in (getattr(spec, slot) for slot in SLOTS):
-        if ":" in name:
-            try:
-                source = inspect.getsource(import_module(name.partition(":")[0]))
-            except (OSError, TypeError):
-                source = ""
-            found[name] = hashlib.sha256(source.encode()).hexdigest()[:16]
-    return found
+    names = (getattr(spec, slot) for slot in SLOTS)
+    return {name: source_hash(name) for name in names if ":" in name}
+
+
+def source_hash(name: str) -> str:
+    """16 hex digits over the source of the module of ``pkg.mod:NAME``; of nothing if it has none."""
+    try:
+        source = inspect.getsource(import_module(name.partition(":")[0]))
+    except (OSError, TypeError):
+        source = ""
+    return hashlib.sha256(source.encode()).hexdigest()[:16]
 
 
 def plan(config: RunConfig) -> Plan:

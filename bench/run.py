@@ -36,7 +36,7 @@ Progress = Callable[[int, int], None]
 Drive = Callable[[Any, Sink, Progress | None], RunEnd]
 """Runs a plan into a sink."""
 
-EXTRAS = ("client.json", "steps.json", "predicted.json")
+EXTRAS = ("client.json", "steps.json", "predicted.json", "agents.json")
 """What a live cell has beside the tables."""
 BYTES_PER_CALL = 150
 """Disk a logged call takes, its decisions included (measured: 50 without preemption)."""

@@ -63,11 +63,10 @@ def plan_only(configs: Sequence[RunConfig], as_json: bool) -> None:
 
 def fact(config: RunConfig) -> dict[str, Any]:
     """A cell in words; its folder depends on its rate, which a pilot tells where none is given."""
-    from bench.live.cells import rate_known
-    from bench.live.plan import live_plan
+    from bench.live.cells import plan_of, rate_known
 
     known = rate_known(config)
-    plan = live_plan(known or replace(config, rate=1.0))
+    plan = plan_of(known or replace(config, rate=1.0))
     return {
         "system": config.system,
         "workload": plan.programs.name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,10 @@ import numpy as np
 from bench.errors import InvalidRun
 from bench.records import MemorySink
 from vocabulary import INF, Finished
+
+_NAMED = re.compile(r"(?:(?:chat)?cmpl[-_]|resp_)?([^.-]*)\.([^.-]*)\.([^.]*)\.([^.-]*)(?:-[^.]*)?")
+"""RUN.PROGRAM.THREAD.INDEX behind what each API puts before it, and before what vLLM adds; a thread's name
+may have hyphens."""
 
 
 class Call(NamedTuple):
@@ -113,8 +118,8 @@ def logged(path: Path, run: str) -> list[Call]:
 def request_name(request_id: str) -> tuple[str, str, str, str]:
     """(run, program, thread, index) of the live driver's name in vLLM's request id; empty words if it is
     none of ours."""
-    words = request_id.removeprefix("cmpl-").partition("-")[0].split(".")
-    return (words[0], words[1], words[2], words[3]) if len(words) == 4 else ("", "", "", "")
+    named = _NAMED.fullmatch(request_id)
+    return ("", "", "", "") if named is None else (named[1], named[2], named[3], named[4])
 
 
 def as_json(calls: Iterable[Call]) -> list[list[Any]]:

@@ -20,6 +20,7 @@ from bench.live.options import LiveOptions
 from bench.live.pilot import Pilot, Pilots, has_load, kept_pilot, loaded, pilot_plan
 from bench.live.plan import LivePlan, live_plan
 from bench.live.pool import Pool
+from bench.records import RunEnd
 from bench.run import Interrupted, Progress, RunResult, execute, kept
 from bench.sweep import Standing, SweepProgress
 
@@ -81,7 +82,7 @@ def run_live(
         up.prepare(to_serve(configs, needed, force))
         for config, asks in zip(configs, needed, strict=True):
             rated, found = with_rate(config, up, pilots if asks else None)
-            swept.plans.append(live_plan(rated))
+            swept.plans.append(plan_of(rated))
             swept.pilots.append(found)
         for plan in filter(None, swept.plans):
             swept.outcomes.append(cell(plan, up, force=force, progress=progress))
@@ -113,11 +114,14 @@ def _pool(config: RunConfig, say: Say) -> Pool:
 def cell(plan: LivePlan, pool: Pool, *, force: bool = False, progress: Progress | None = None) -> RunResult:
     """One cell. Raises BenchError; an engine that died, or failed a call, is started anew for the next."""
     if not force and (found := kept(plan)) is not None:
-        return found
+        return priced(found, plan.config)
     deployment = pool.get(plan)
     plan.facts = deployment.facts()
     try:
-        return execute(plan, force=force, progress=progress, drive=partial(drive, deployment=deployment))
+        made = execute(
+            plan, force=force, progress=progress, drive=partial(driver_of(plan), deployment=deployment)
+        )
+        return priced(made, plan.config)
     except BenchError as error:
         if _engine_failed(error):
             pool.drop(plan)
@@ -131,15 +135,43 @@ def _engine_failed(error: BenchError) -> bool:
     return isinstance(error, InvalidRun) and isinstance(error.__cause__, CallFailed)
 
 
+def plan_of(config: RunConfig) -> LivePlan:
+    """The plan of a live run, of agents or of programs that are known. Raises as ``live_plan``."""
+    if not config.agents:
+        return live_plan(config)
+    from bench.agents.plan import agent_plan  # what agents import is for them alone
+
+    return agent_plan(config)
+
+
+def driver_of(plan: LivePlan) -> Callable[..., RunEnd]:
+    """Drives the plan through a deployment (``bench.live.drive.drive``)."""
+    if not plan.config.agents:
+        return drive
+    from bench.agents.drive import drive as drive_agents
+
+    return drive_agents
+
+
+def priced(result: RunResult, config: RunConfig) -> RunResult:
+    """With money beside engine-seconds, where a price was given."""
+    if (price := config.price()) is None:
+        return result
+    from bench.agents.outcomes import with_price
+
+    return with_price(result, price)
+
+
 def pilots_needed(configs: Sequence[RunConfig]) -> list[bool]:
-    """Whether each run needs its pilot: for its rate, or for step times that no other run here tells."""
+    """Whether each run needs its pilot: for its rate, or for step times that no other run here tells. Agents
+    have no rate and are not predicted."""
     plans: list[LivePlan | None] = []
     for config in configs:
         plan = None
         with contextlib.suppress(BenchError):  # bad ones are told later
-            plan = live_plan(config) if has_load(config) else None
+            plan = plan_of(config) if has_load(config) else None
         plans.append(plan)
-    return [not told for told in others_tell(plans)]
+    return [not (told or config.agents) for told, config in zip(others_tell(plans), configs, strict=True)]
 
 
 def with_rate(config: RunConfig, pool: Pool, pilots: Pilots | None) -> tuple[RunConfig, Pilot | None]:
@@ -148,7 +180,7 @@ def with_rate(config: RunConfig, pool: Pool, pilots: Pilots | None) -> tuple[Run
     if not has_load(config):
         live_plan(replace(config, rate=1.0))  # what is wrong is told before anything starts
     else:
-        live_plan(config)
+        plan_of(config)
     if pilots is None:
         return config, None
     try:
@@ -167,7 +199,7 @@ def to_serve(configs: Sequence[RunConfig], needed: Sequence[bool], force: bool) 
     for config, asks in zip(configs, needed, strict=True):
         with contextlib.suppress(BenchError):
             known = rate_known(config)
-            plan = live_plan(known or replace(config, rate=1.0))
+            plan = plan_of(known or replace(config, rate=1.0))
             if asks and kept_pilot(config) is None:
                 found.append(pilot_plan(config))
             if force or known is None or kept(plan) is None:
@@ -220,7 +252,7 @@ class _Sweep:
     def _planned(self, config: RunConfig, pool: Pool, pilots: Pilots | None) -> LivePlan | Failure:
         try:
             rated, found = with_rate(config, pool, pilots)
-            plan = live_plan(rated)
+            plan = plan_of(rated)
         except BenchError as error:
             self.swept.pilots.append(None)
             return Failure(config, error.exit_code, str(error))

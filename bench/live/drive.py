@@ -32,7 +32,7 @@ from bench.live.lag import lag
 from bench.live.locust import by_locust
 from bench.live.logs import PATIENCE_S, POLL_S, EngineLog, unwritten
 from bench.live.plan import LivePlan
-from bench.live.rows import rows_of
+from bench.live.rows import Rows, rows_of
 from bench.live.warm import nudge
 from bench.records import RunEnd, Sink
 from bench.run import Progress
@@ -66,11 +66,19 @@ class Measured:
     books: Books | None = None
     kept: Mapping[str, int] = field(default_factory=dict)
 
+    def rows(self) -> Rows:
+        """For the event log."""
+        return rows_of(self.live, self.logs, self.books.held if self.books else {})
+
 
 def drive(plan: LivePlan, sink: Sink, progress: Progress | None, deployment: Deployment) -> RunEnd:
     """Run the plan's programs through the deployment, into the event log. Raises as ``measure``."""
     run = measure(plan, deployment, progress)
-    rows = rows_of(run.live, run.logs, run.books.held if run.books else {})
+    return told(plan, sink, run, run.rows())
+
+
+def told(plan: LivePlan, sink: Sink, run: Measured, rows: Rows) -> RunEnd:
+    """What a run left, into the event log and the cell's folder."""
     rows.send(sink)
     if run.books is not None:
         sink.decisions(run.books.decisions(run.live.origin))
@@ -119,30 +127,30 @@ def _once(
                 live = by_locust(plan, deployment, name, SALT, progress)
             else:
                 live = run_loop(_drive(plan, deployment, name, progress))
-        logs = _gathered(deployment, live) if deployment.logs.there else []
+        logs = gathered(deployment, live) if deployment.logs.there else []
     except EngineUnavailable as error:
         raise MissingError(str(error)) from None
     except (CallFailed, ProgramError) as error:
         raise InvalidRun(str(error)) from error
     books = None
     if logs and deployment.front_log is not None:
-        books = deployment.front_log.gather(name, _answered(live))
+        books = deployment.front_log.gather(name, answered(live))
     return live, logs, books
 
 
-def _answered(live: LiveRun) -> set[str]:
+def answered(live: LiveRun) -> set[str]:
     """PROGRAM.THREAD.INDEX of the calls that were answered."""
     return {call.name.removeprefix(f"{live.name}.") for call in live.calls if call.answered}
 
 
-def _gathered(deployment: Deployment, live: LiveRun) -> list[EngineLog]:
+def gathered(deployment: Deployment, live: LiveRun) -> list[EngineLog]:
     """The engines' logs; again while a call that they computed has no row: they have yet to hear that it was
     given up. Raises InvalidRun, CallFailed."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         if not all(call.answered for call in live.calls):
             run_loop(_nudged(deployment))
-        logs = deployment.logs.gather(live.name, _answered(live))
+        logs = deployment.logs.gather(live.name, answered(live))
         if not (lost := unwritten(logs)):
             return logs
         if time.monotonic() > deadline:

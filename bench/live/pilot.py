@@ -115,8 +115,8 @@ def loaded(config: RunConfig, found: Pilot, load: float) -> RunConfig:
 
 
 def has_load(config: RunConfig) -> bool:
-    """Whether it is said how many programs come: at a rate, or so many at all times."""
-    return config.rate is not None or config.concurrency is not None
+    """Whether it is said how many programs come: at a rate, or so many at all times, as agents always are."""
+    return config.rate is not None or config.concurrency is not None or config.agents
 
 
 def capacity(live: LiveRun) -> float:

@@ -69,6 +69,11 @@ class LivePlan(Planned):
             f"{engine.max_num_batched_tokens} tokens a step each, {front}{f'; {words}' if words else ''}"
         )
 
+    @property
+    def tools(self) -> str:
+        """Who tells our gateway which tool a program is in (``GatewayOptions.tools``)."""
+        return "told"
+
     def traps(self) -> list[str]:
         """What holds for any step times."""
         return self.trap(None)
@@ -95,14 +100,19 @@ def live_plan(config: RunConfig) -> LivePlan:
     spec = spec_of(config)
     limits = config.limits()
     able = explained(lambda: serving(config, spec, Room(limits["kv_blocks"], limits["max_model_len"])))
-    _check_attached(spec.scheduler, options)
-    _check_governed(spec, options)
+    check_served(spec, options)
     programs, times, rate = loaded(config, able.engine)
     if any(spec.wave is not None for spec in programs.programs):
         raise UsageError("programs that come in waves (a barrier, new weights) are for simulated engines")
     config = with_scale(config, spec, programs)
     spec = spec_of(config)
     return LivePlan(config, programs, times, rate, spec, able, options, _served(config, spec, options))
+
+
+def check_served(spec: SystemSpec, options: LiveOptions) -> None:
+    """Raises UsageError for what the engines, or what is before them, could not do."""
+    _check_attached(spec.scheduler, options)
+    _check_governed(spec, options)
 
 
 def _check_governed(spec: SystemSpec, options: LiveOptions) -> None:
