@@ -100,6 +100,19 @@ def outgoing(ask: Ask, caller: Mapping[str, Any], request_id: str, *, wants_usag
         _ask_usage(ask, new)
     if ask.endpoint.names_itself:
         new["request_id"] = f"resp_{request_id}"
+    return _in_front(ask, new)
+
+
+def observed(ask: Ask, *, wants_usage: bool) -> bytes:
+    """The client's bytes, where nobody decides: a stream is asked for its usage, nothing else is new."""
+    new: dict[str, Any] = {}
+    if ask.stream and wants_usage and ask.endpoint.usage_option:
+        _ask_usage(ask, new)
+    return _in_front(ask, new)
+
+
+def _in_front(ask: Ask, new: Mapping[str, Any]) -> bytes:
+    """``new`` in front of the client's bytes; only where a key is there already, all of it is written."""
     if not new:
         return ask.raw
     if new.keys() & ask.data.keys():

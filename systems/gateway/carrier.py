@@ -6,8 +6,9 @@ import asyncio
 import errno
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
-from systems.gateway.bodies import caller_fields, outgoing
+from systems.gateway.bodies import caller_fields, observed, outgoing
 from systems.gateway.books import Books
 from systems.gateway.door import Door
 from systems.gateway.errors import Refused
@@ -24,6 +25,15 @@ from systems.http1 import BrokenOff, CannotConnect, Exchange, Receive
 
 RETRY_S = 5
 """Seconds after which a client that was sent away may try again."""
+
+
+class Listener(Protocol):
+    """Hears a reply from its beginning."""
+
+    def through(self, receive: Receive) -> Receive:
+        """What takes its pieces, on their way to ``receive``."""
+
+
 _OURS = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM)
 """Errors of connecting that say nothing of the engine."""
 
@@ -31,7 +41,8 @@ _OURS = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.E
 class Carrier:
     """``origin``: time.monotonic() when the gateway began; ``now``: seconds since then.
 
-    ``names_tools``: replies are read for the tool they ask for."""
+    ``names_tools``: replies are read for the tool they ask for. ``listens``: makes a listener for each call
+    that is sent; None: nobody listens."""
 
     def __init__(
         self, options: GatewayOptions, workers: Workers, door: Door, books: Books, rows: Rows,
@@ -47,6 +58,7 @@ class Carrier:
         self._now = now
         self._origin = origin
         self._names_tools = names_tools
+        self.listens: Callable[[Ticket], Listener] | None = None
 
     async def carry(self, outlet: Outlet, ticket: Ticket, onward: Onward) -> Sent:
         """The reply, sent or about to be. The ticket is settled whatever happens."""
@@ -139,18 +151,26 @@ class Carrier:
 
     async def _exchange(self, ticket: Ticket, worker: Worker, outlet: Outlet, onward: Onward) -> Sent:
         ask, passage = ticket.ask, ticket.passage
-        fields = caller_fields(passage.name, passage.thread, ticket.snap)
-        body = outgoing(ask, fields, ticket.request_id, wants_usage=not self._rows.kept(worker))
+        body = self._body(ticket, wants_usage=not self._rows.kept(worker))
         intake = Intake(passage, self._origin, ask.hides_usage, partial(self._books.first, ticket))
         receive: Receive = intake.receive
         if self._names_tools:
             ticket.tools = Tools()
             receive = ticket.tools.through(receive)
+        if self.listens is not None:
+            receive = self.listens(ticket).through(receive)
         async with await self._wires.post(worker, onward, ticket.request_id, body, receive) as exchange:
             if ask.stream and exchange.status == 200:
                 return await self._stream(ticket, exchange, intake, outlet)
             await exchange.wait()
             return await self._whole(ticket, exchange, intake, outlet)
+
+    def _body(self, ticket: Ticket, *, wants_usage: bool) -> bytes:
+        ask, passage = ticket.ask, ticket.passage
+        if self._options.observe:
+            return observed(ask, wants_usage=wants_usage)
+        fields = caller_fields(passage.name, passage.thread, ticket.snap)
+        return outgoing(ask, fields, ticket.request_id, wants_usage=wants_usage)
 
     async def _stream(self, ticket: Ticket, exchange: Exchange, intake: Intake, outlet: Outlet) -> Sent:
         """Piece by piece, as they come."""

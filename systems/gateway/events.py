@@ -6,28 +6,20 @@ of each start of a gateway says when that was.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import os
-import sys
-import threading
-from collections import deque
 from collections.abc import Mapping
 from operator import attrgetter
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import orjson
 
+from systems.gateway.appending import FLUSH_S, Appending
 from systems.gateway.observe import Passage
 from vocabulary import GateEvent, KeepEvent
 
 FORMAT = "gateway-events/1"
 """In the first line; another number where a reader of this one would go wrong."""
-FLUSH_S = 1.0
-MOST_LINES = 200_000
-"""Held back while the disk does not take them; what comes on top is dropped and counted."""
 NAME_CHARS = 256
 """Of a name that a client chose."""
 
@@ -37,44 +29,22 @@ _QUOTING = ("error", "refused", "lost")
 """Outcomes whose reason may quote what the client sent or the engine replied: their status has to do."""
 
 
-class EventLog:
-    """Appends to ``path``; lines are written once in ``flush_s`` seconds by a thread, and by ``close``.
+class EventLog(Appending):
+    """Appends to ``path``, as ``Appending`` does.
 
     ``system``, ``unit``: whose policies decide, and what ``served`` counts. ``wall``: Unix time at 0 s,
     ``monotonic``: the same on this machine's CLOCK_MONOTONIC.
-    ``flush_s`` 0: nobody writes but ``flush``. ``dropped``: lines that never reached the file.
-    Opening raises OSError. Nothing does later: a full disk is said once, on stderr.
     """
 
     def __init__(
         self, path: Path, *, system: str, unit: str, wall: float, monotonic: float = 0.0,
         flush_s: float = FLUSH_S,
     ) -> None:  # fmt: skip
-        self.path = path
-        self.dropped = 0
-        self._lines: deque[bytes] = deque()
-        self._unsaid = 0  # dropped since the file last said how many
-        self._warned = False
-        self._lock = threading.Lock()
-        self._closing = threading.Event()
-        self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._mend()
         head = {
             "event": "log", "format": FORMAT, "system": system, "unit": unit, "wall": wall,
             "origin_monotonic": monotonic,
         }  # fmt: skip
-        self._first = orjson.dumps(head)  # until it is in the file
-        self._thread = threading.Thread(target=self._run, args=(flush_s,), name="event log", daemon=True)
-        if flush_s:
-            self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        super().__init__(path, orjson.dumps(head), what="event log", flush_s=flush_s)
 
     def arrived(self, call: Passage) -> None:
         """Who calls, and what for."""
@@ -129,78 +99,11 @@ class EventLog:
         line["thread"], line["tool"] = event.thread[:NAME_CHARS], event.tool[:NAME_CHARS]
         self._put(line)
 
-    def flush(self) -> None:
-        """Write what is held back. Several may ask at once; never raises."""
-        with self._lock:
-            lines = [self._lines.popleft() for _ in range(len(self._lines))]
-            lost = self._unsaid
-            if lost:
-                lines.insert(0, orjson.dumps({"event": "dropped", "lines": lost}))
-            if self._first:
-                lines.insert(0, self._first)
-            if lines and not self._write(lines):
-                self._drop(len(lines) - bool(lost) - bool(self._first))
-            elif lines:
-                self._unsaid -= lost
-                self._first = b""
-
-    def close(self) -> None:
-        """Write the rest and close the file; idempotent. What is told later is forgotten."""
-        if self._closing.is_set():
-            return
-        self._closing.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        self.flush()
-        os.close(self._file)
-
-    def _run(self, flush_s: float) -> None:
-        while not self._closing.wait(flush_s):
-            self.flush()
-
     def _put(self, line: Mapping[str, Any]) -> None:
-        if self._closing.is_set() or len(self._lines) >= MOST_LINES:
-            self._drop(1)
-            return
         try:
-            self._lines.append(orjson.dumps(line))
+            self.append(orjson.dumps(line))
         except (TypeError, ValueError):  # bytes of a header that are no UTF-8
-            self._lines.append(orjson.dumps({key: _clean(value) for key, value in line.items()}))
-
-    def _drop(self, lines: int) -> None:
-        self.dropped += lines
-        self._unsaid += lines
-
-    def _write(self, lines: list[bytes]) -> bool:
-        """All of them or none."""
-        data = memoryview(b"\n".join(lines) + b"\n")
-        size = os.fstat(self._file).st_size
-        try:
-            while data:
-                data = data[os.write(self._file, data) :]
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._file, size)
-            self._warn(error)
-            return False
-        return True
-
-    def _warn(self, error: OSError) -> None:
-        if not self._warned:
-            self._warned = True
-            with contextlib.suppress(OSError, ValueError):  # stderr may be gone, too
-                print(
-                    f"event log: cannot write {self.path}: {error.strerror}; the gateway goes on, lines are "
-                    f"dropped and counted until there is room",
-                    file=sys.stderr,
-                )
-
-    def _mend(self) -> None:
-        """A line that a crash cut short ends here."""
-        with contextlib.suppress(OSError):  # not a file that can be read back
-            size = os.fstat(self._file).st_size
-            if size and os.pread(self._file, 1, size - 1) != b"\n":
-                os.write(self._file, b"\n")
+            self.append(orjson.dumps({key: _clean(value) for key, value in line.items()}))
 
 
 def _untimed(event: GateEvent | KeepEvent) -> dict[str, Any]:

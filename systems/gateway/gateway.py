@@ -55,6 +55,11 @@ class Gateway:
         )
         if self.system.front != DEFAULTS["front"]:
             raise CatalogError(f"system {self.system.name}: {self.system.front} serves it, not this gateway")
+        if options.observe and (self.system.gate, self.system.retention) != (
+            DEFAULTS["gate"],
+            DEFAULTS["retention"],
+        ):
+            raise CatalogError(f"system {self.system.name} holds or keeps programs: not while observing only")
         self._clock = clock
         self.origin, self.origin_wall = clock(), time.time()
         self.workers = Workers(options.targets, self.now, self._engine)

@@ -48,7 +48,9 @@ class GatewayOptions:
     ``poll_limit_s``: how often /health and /metrics of an engine are asked, and how long that may take.
     ``late_s``: engines that have never answered may take so long before their calls fail.
     ``tools``: who says which tool a program is in, reply or told (``keeping``). ``log``: event log, a JSON
-    object per line (docs/gateway.md); None: none. Raises ValueError for no engine, one that is named twice,
+    object per line (docs/gateway.md); None: none. ``observe``: nothing is decided here but where a program
+    stays, and bodies go on as they came (docs/recording.md). ``record``: folder to which a recording is
+    written. Raises ValueError for no engine, one that is named twice,
     a number that cannot be, or nobody who says tools.
     """
 
@@ -71,6 +73,8 @@ class GatewayOptions:
     log: str | None = None
     scheduler: str | None = None
     tools: str = "reply"
+    observe: bool = False
+    record: str | None = None
 
     def __post_init__(self) -> None:
         urls = [target.url.rstrip("/") for target in self.targets]

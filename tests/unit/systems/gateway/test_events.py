@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from systems.gateway import events
+from systems.gateway import appending, events
 from systems.gateway.events import FIELDS, FORMAT, EventLog
 from systems.gateway.events_reader import EngineEvent, EventsError, Program, read_events
 from systems.gateway.observe import Observer
@@ -132,12 +132,12 @@ def test_a_full_disk_is_said_once_counted_and_over_when_there_is_room(tmp_path, 
             if written:
                 raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(events.os, "write", full)
+        monkeypatch.setattr(appending.os, "write", full)
         for second in range(3):
             log.started(second, "p", float(second))
             log.flush()
         assert log.dropped == 3
-        monkeypatch.setattr(events.os, "write", write)
+        monkeypatch.setattr(appending.os, "write", write)
         log.started(9, "p", 9.0)
     said = capsys.readouterr().err
     assert said.count("\n") == 1
@@ -155,7 +155,7 @@ def test_the_first_line_comes_first_however_late(tmp_path, monkeypatch):
             raise OSError(28, "No space left on device")
         return write(file, data)
 
-    monkeypatch.setattr(events.os, "write", once_full)
+    monkeypatch.setattr(appending.os, "write", once_full)
     log = log_at(tmp_path / "e")
     log.started(0, "p", 0.0)
     log.flush()
@@ -173,7 +173,7 @@ def test_a_device_that_is_always_full_raises_nothing(capsys):
 
 
 def test_what_the_disk_does_not_take_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(events, "MOST_LINES", 3)
+    monkeypatch.setattr(appending, "MOST_LINES", 3)
     with log_at(tmp_path / "e") as log:
         for number in range(5):
             log.started(number, "p", 0.0)
