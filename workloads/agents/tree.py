@@ -23,8 +23,8 @@ S = TypeVar("S")
 class Node(Generic[S]):
     """A state and the way to it. ``name``: its thread; ``said``: the proposal that led here, as it came.
 
-    ``value``: mean of its first value and of the rewards of the trajectories through it, in [0, 1];
-    ``visits``: 1 + how many those are. ``share``: of the proposals that led here together with this one.
+    ``first``: its value when it was new, in [0, 1]; ``visits``: 1 + trajectories through it, and ``rewards``
+    what came back, summed. ``share``: the part of its expansion's proposals that led to this state.
     """
 
     name: str
@@ -34,9 +34,15 @@ class Node(Generic[S]):
     share: float = 1.0
     terminal: bool = False
     solved: bool = False
-    value: float = 0.0
+    first: float = 0.0
     visits: int = 1
+    rewards: float = 0.0
     children: list[Node[S]] = field(default_factory=list)
+
+    @property
+    def value(self) -> float:
+        """Mean of its first value and of the rewards that came back through it, in [0, 1]."""
+        return (self.first + self.rewards) / self.visits
 
     @property
     def depth(self) -> int:
@@ -104,7 +110,7 @@ def back_up(node: Node[S], reward: float) -> None:
     """A trajectory ended at ``node``: a visit and the reward to all on its way."""
     for passed in node.path():
         passed.visits += 1
-        passed.value += (reward - passed.value) / passed.visits
+        passed.rewards += reward
 
 
 def best(root: Node[S]) -> Node[S]:
@@ -148,8 +154,8 @@ async def _grow(world: World[S], node: Node[S], knobs: Knobs) -> None:
     open_ones = [child for child in children if not child.terminal]
     scores = await world.evaluate(open_ones) if open_ones else ()
     for child, score in zip(open_ones, scores, strict=True):
-        child.value = (1 - knobs.consistency) * score + knobs.consistency * child.share
+        child.first = (1 - knobs.consistency) * score + knobs.consistency * child.share
     for child in children:
         if child.terminal:
-            child.value = float(child.solved)
+            child.first = float(child.solved)
     node.children = list(children)
