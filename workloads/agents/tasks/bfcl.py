@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from workloads.agents.contract import Action, AgentError, Suite, Task, Toolbox, ToolSpec, Verdict
+from workloads.agents.tasks.arguments import wrong_arguments
 from workloads.agents.tasks.bfcl_tools.base import ToolError
 from workloads.agents.tasks.bfcl_tools.calls import TrueCall, parse_call
 from workloads.agents.tasks.bfcl_tools.checker import Step, why_wrong
@@ -23,7 +24,6 @@ from workloads.agents.tasks.bfcl_tools.functions import (
     DOCS,
     Functions,
     read_functions,
-    wrong_arguments,
 )
 from workloads.sandboxes.contract import Sandbox
 

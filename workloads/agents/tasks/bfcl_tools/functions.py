@@ -1,4 +1,4 @@
-"""BFCL's function docs as tools: which there are, and what is wrong with the arguments of a call.
+"""BFCL's function docs as tools.
 
 The docs are lines of JSON, a file per class. Their types are Python's words; tools are told in JSON schema.
 """
@@ -42,14 +42,6 @@ CLASSES = {
 """By the names that tasks have in ``involved_classes``."""
 DOCS = "multi_turn_func_doc"
 TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
-PYTHON: dict[str, tuple[type, ...]] = {
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "array": (list,),
-    "object": (dict,),
-}
 WORDS_TOO = frozenset({"ticket_id"})
 """Documented as integers, but some of the data's are words (task 173)."""
 Functions = dict[str, ToolSpec]
@@ -58,35 +50,6 @@ Functions = dict[str, ToolSpec]
 def read_functions(folder: Path) -> dict[str, Functions]:
     """The functions of each class by name. Raises AgentError naming the file and line, OSError."""
     return {name: _read(folder / DOCS / kind.docs) for name, kind in CLASSES.items()}
-
-
-def wrong_arguments(spec: ToolSpec, arguments: Mapping[str, Any]) -> str:
-    """What is wrong with them, "" if nothing: a name, a missing one, a type."""
-    known: Mapping[str, Any] = spec.parameters["properties"]
-    if unknown := [name for name in arguments if name not in known]:
-        return f"{spec.name} has no argument '{unknown[0]}'; it has {', '.join(known) or 'none'}"
-    if missing := [name for name in spec.parameters["required"] if name not in arguments]:
-        return f"{spec.name} wants '{missing[0]}' ({known[missing[0]]['type']})"
-    for name, value in arguments.items():
-        if wrong := _mistyped(value, known[name]):
-            return f"{spec.name}: '{name}' must be {wrong}, not {value!r}"
-    return ""
-
-
-def _mistyped(value: Any, schema: Mapping[str, Any]) -> str:
-    allowed = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    if not any(_is(value, kind) for kind in allowed):
-        return " or ".join(allowed)
-    item = schema.get("items", {}).get("type")
-    if isinstance(value, list) and item and not all(_is(one, item) for one in value):
-        return f"an array of {item}"
-    return ""
-
-
-def _is(value: Any, kind: str) -> bool:
-    if isinstance(value, bool):
-        return kind == "boolean"
-    return isinstance(value, PYTHON[kind])
 
 
 def _read(path: Path) -> Functions:
