@@ -18,6 +18,7 @@ from systems.gateway.identity import LONGEST, caller_of, program_id
 from systems.gateway.metrics import Metrics
 from systems.gateway.observe import Passage
 from systems.gateway.outlet import AppOutlet, Outlet, Sent
+from systems.gateway.rows import repeatable
 from systems.gateway.wires import Onward
 from systems.http1 import Exchange, HttpFailed
 
@@ -47,6 +48,7 @@ class Front:
             web.post("/programs/away", self._guarded(self._away)),
             web.post("/programs/end", self._guarded(self._end)),
             web.post("/programs/release", self._guarded(self._end)),  # what ThunderAgent's clients say
+            web.route("OPTIONS", "/v1/{rest:.*}", self._guarded(self._pass, asks=False)),
             web.route("*", "/v1/{rest:.*}", self._guarded(self._pass)),
         ]
 
@@ -92,9 +94,9 @@ class Front:
         books.refuse(passage)
         return await outlet.refuse(refused)
 
-    def check(self, headers: Mapping[str, str]) -> None:
+    def check(self, headers: Mapping[str, str], asks: bool = True) -> None:
         """Raises Refused without a key that is needed (401), or when no call is taken any more (503)."""
-        if self._keys and not allowed(headers, self._keys):
+        if asks and self._keys and not allowed(headers, self._keys):
             raise Refused(401, "an API key of this gateway is needed, as Bearer or in x-api-key")
         if self.draining:
             raise Refused(503, "the gateway is about to end", retry_s=1)
@@ -179,7 +181,7 @@ class Front:
             async with await gateway.wires.post(
                 worker,
                 Onward(request.method, request.path_qs, forwarded(request.headers.items(), self._stays)),
-                "",
+                _named(request),
                 sent,
                 None,
             ) as exchange:
@@ -189,10 +191,12 @@ class Front:
             raise Refused(502, f"the engine broke off: {error}") from None
         return web.Response(status=exchange.status, body=reply, headers=returned(exchange.headers))
 
-    def _guarded(self, handler: Handler) -> Handler:
+    def _guarded(self, handler: Handler, asks: bool = True) -> Handler:
+        """``asks``: whoever may call needs a key. A browser's preflight has none, and engines want none."""
+
         async def guarded(request: web.Request) -> web.StreamResponse:
             try:
-                self.check(request.headers)
+                self.check(request.headers, asks)
                 return self._last(await handler(request))
             except Refused as refused:
                 return self._last(refused.response(_anthropic(request)))
@@ -230,6 +234,12 @@ async def _whole(exchange: Exchange) -> bytes:
             raise Refused(502, f"the engine's reply is larger than {MOST_REPLY} bytes")
         pieces.append(piece)
     return b"".join(pieces)
+
+
+def _named(request: web.Request) -> str:
+    """The client's name of a request that is passed through, for the engine; "" if it is none to repeat."""
+    name = request.headers.get("X-Request-Id", "")
+    return name if repeatable(name) else ""
 
 
 def _replied(sent: Sent) -> web.StreamResponse:
