@@ -22,6 +22,12 @@ BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 PORTS = "BENCH_PORTS"
 """In a tool's environment: the ports that its sandbox was dealt, separated by blanks."""
 NO_SPACE = "No space left on device"
+_GIT = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "agent"), ("EMAIL", "agent@localhost"))
+}
+"""Without a name git does not commit."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 
 Told = Callable[[SandboxEvent], None]
@@ -170,8 +176,8 @@ class BaseSandbox(ABC):
         """Of its tools: nothing of ours but what the options say, so no key of ours is seen."""
         return {
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8",
-            "HOME": scratch, "TMPDIR": scratch, "USER": "agent", PORTS: " ".join(map(str, self.ports)),
-            **self.options.environment, NAME: self.name, OWNER: self.options.owner,
+            "HOME": scratch, "TMPDIR": scratch, "USER": "agent", **_GIT,
+            PORTS: " ".join(map(str, self.ports)), **self.options.environment, NAME: self.name, OWNER: self.options.owner,
         }  # fmt: skip
 
     def _must_be_ready(self) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 START_S = 20.0
 ANSWER_S = 15.0
 """For what takes no time of its own (a file, say); a command gets this on top of its timeout."""
-END_S = 7.0
-"""Longer than the supervisor needs to give up on processes that would not go."""
+END_S, KILLED_S = 7.0, 2.0
+"""Longer than the supervisor needs to give up on processes that would not go; what SIGKILL takes."""
 
 
 class Gone(RuntimeError):
@@ -37,7 +37,8 @@ class Link:
 
     @classmethod
     async def start(cls, command: Sequence[str], environment: Mapping[str, str], errors: Path) -> Link:
-        """Run it until it serves. Raises Gone with what it said last."""
+        """Run it until it serves. Raises Gone with what it said last. Not to be cancelled: who ends a bwrap
+        that is half set up may leave the other half, so it is awaited, and ended then."""
         try:
             with errors.open("wb") as sink:
                 process = await asyncio.create_subprocess_exec(
@@ -51,11 +52,8 @@ class Link:
             async with asyncio.timeout(START_S):
                 await link._receive()
         except (TimeoutError, asyncio.IncompleteReadError):
-            await link.end(0.0)
+            await link.end()
             raise Gone(f"it did not start: {link.words()}") from None
-        except BaseException:
-            await link.end(0.0)
-            raise
         link._reader = asyncio.create_task(link._read())
         return link
 
@@ -84,22 +82,29 @@ class Link:
             raise Refused(said["error"])
         return said
 
-    async def end(self, limit_s: float = END_S) -> int:
-        """The end of its input tells it to kill everything and leave; after ``limit_s`` it is killed. Its
-        exit status: 0 is that nothing is left."""
+    async def end(self) -> int | None:
+        """The end of its input tells it to kill everything and leave; it is killed if it does not.
+
+        Its exit status: 0 is that nothing is left, None that it is not known to be gone.
+        """
         if self._process.stdin is not None:
             self._process.stdin.close()
+        if not await self._gone_within(END_S):
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._gone_within(KILLED_S)
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)
+        return self._process.returncode
+
+    async def _gone_within(self, limit_s: float) -> bool:
         try:
             async with asyncio.timeout(limit_s):
                 await self._process.wait()
         except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-            await self._process.wait()
-        if self._reader is not None:
-            self._reader.cancel()
-            await asyncio.gather(self._reader, return_exceptions=True)
-        return await self._process.wait()
+            return False
+        return True
 
     def words(self) -> str:
         """The last line that it said on standard error."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
@@ -25,6 +27,7 @@ class LocalSandbox(BaseSandbox):
     """Its folder holds ``workspace``, ``tmp`` and what the supervisor said on standard error."""
 
     _link: Link | None = None
+    _starting: asyncio.Task[Link] | None = None
 
     @abstractmethod
     def _command(self) -> list[str]:
@@ -45,7 +48,9 @@ class LocalSandbox(BaseSandbox):
             (self.options.folder / part).mkdir()
         try:
             errors = self.options.folder / "errors.txt"
-            self._link = await Link.start(self._command(), self._environment(self._scratch), errors)
+            start = Link.start(self._command(), self._environment(self._scratch), errors)
+            self._starting = asyncio.create_task(start)
+            self._link = await asyncio.shield(self._starting)
         except Gone as error:
             raise SandboxError(f"sandbox {self.name} ({self.kind}): {error}") from None
         if self.options.files:
@@ -78,9 +83,11 @@ class LocalSandbox(BaseSandbox):
         return size
 
     async def _remove(self) -> None:
-        link, self._link = self._link, None
-        if link is not None and await link.end() == 0:
-            return  # nothing outlived it
+        starting, self._starting, self._link = self._starting, None, None
+        if starting is not None:
+            with contextlib.suppress(Gone):
+                if await (await starting).end() == 0:
+                    return  # nothing outlived it
         await in_thread(end_marked, self.name)
 
     async def _ask(self, op: str, failed: str, wait_s: float = ANSWER_S, **fields: Any) -> dict[str, Any]:
