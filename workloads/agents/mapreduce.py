@@ -125,7 +125,7 @@ class Reader:
 
     def turn(self, thread: str, index: int, asked: Mapping[str, Any]) -> Turn:
         """A note, or the answer. Raises AgentError in a thread that is neither map nor reduce."""
-        text = str(asked["messages"][-1]["content"])
+        text = str(asked["messages"][-1]["content"]) if asked["messages"] else ""
         if thread.startswith("map-"):
             said = find(self._question, read(text)).note(self._question.kind)
         elif thread.startswith("reduce-"):
