@@ -1,12 +1,12 @@
-"""Dumb, strict readers of replies, written without a look at what writes them: (text, tool calls, end, tokens)."""
+"""Dumb, strict readers of replies, written without a look at what writes them."""
 
 import json
 from typing import NamedTuple
 
 
 class Read(NamedTuple):
-    """``calls``: (id, name, arguments); ``end``: why it ended; ``tokens``: (prompt, output), None if not said;
-    ``deltas``: the pieces of text."""
+    """``calls``: (id, name, arguments); ``end``: why it ended; ``tokens``: (prompt, output), None if
+    not said; ``deltas``: the pieces of text."""
 
     text: str
     calls: list

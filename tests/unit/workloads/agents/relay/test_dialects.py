@@ -121,7 +121,8 @@ def test_what_bends_or_ends_a_reply_is_not_asked_for():
         CHAT.forced({**asked, "n": 2}, 7)
     patch = {"type": "custom", "name": "patch", "format": {"type": "grammar", "definition": "x"}}
     asked = {
-        "input": "x", "tools": [patch], "stop": "x", "text": {"format": {"type": "json_schema"}, "verbosity": "low"},
+        "input": "x", "tools": [patch], "stop": "x",
+        "text": {"format": {"type": "json_schema"}, "verbosity": "low"},
         "include": ["message.output_text.logprobs"],
     }  # fmt: skip
     assert RESPONSES.forced(asked, 7) == {
@@ -129,7 +130,8 @@ def test_what_bends_or_ends_a_reply_is_not_asked_for():
         "text": {"verbosity": "low"}, "max_output_tokens": 7, "ignore_eos": True, "temperature": 0,
     }  # fmt: skip
     asked = {"messages": [1], "max_tokens": 4000, "stop_sequences": ["x"], "tools": [1],
-             "thinking": {"type": "enabled", "budget_tokens": 2000}, "tool_choice": {"type": "any"}}  # fmt: skip
+             "thinking": {"type": "enabled", "budget_tokens": 2000},
+             "tool_choice": {"type": "any"}}  # fmt: skip
     assert MESSAGES.forced(asked, 7) == {
         "messages": [1], "max_tokens": 7, "temperature": 0, "tools": [1], "tool_choice": {"type": "none"},
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""An engine that is none: answers three APIs as vLLM 0.32 does, a token an event, and keeps what it was asked."""
+"""An engine that is none: answers three APIs as vLLM 0.32 does, and keeps what it was asked."""
 
 import asyncio
 import json
@@ -72,7 +72,8 @@ def response(name, tokens, status="incomplete"):
              "input_tokens_details": {"cached_tokens": CACHED}}  # fmt: skip
     return {
         "id": name, "object": "response", "created_at": 1, "model": MODEL, "status": status,
-        "incomplete_details": {"reason": "max_output_tokens"} if over else None, "output": output if over else [],
+        "incomplete_details": {"reason": "max_output_tokens"} if over else None,
+        "output": output if over else [],
         "tools": [], "tool_choice": "none", "temperature": 0.0, "max_output_tokens": tokens, "text": None,
         "usage": usage if over else None,
     }  # fmt: skip
@@ -136,8 +137,9 @@ LENGTHS = ("max_output_tokens", "max_completion_tokens", "max_tokens")
 
 
 class Upstream:
-    """``async with``; ``asked``: what came. ``status``: of replies, with ``said``; ``hang``: before a reply, or
-    after so many events (``events``); ``breaks``: after so many events the connection is closed."""
+    """``async with``; ``asked``: what came. ``status``: of replies, with ``said``; ``hang``: 0, before a
+    reply, else after so many events; ``breaks``: after so many events the connection is closed, or ``tail`` is
+    sent and the reply ends."""
 
     def __init__(self):
         self.asked, self.left = [], 0
