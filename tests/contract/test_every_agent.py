@@ -7,6 +7,7 @@ sandbox this machine cannot have, is skipped.
 
 import asyncio
 import os
+import re
 from collections import Counter
 from pathlib import Path
 from uuid import uuid4
@@ -112,6 +113,18 @@ def test_it_solves_what_its_script_solves(agent, suite):
         solved.append(verdict.success)
         assert verdict.success or (agent.name in SEARCHES and verdict.why), verdict
     assert any(solved)
+
+
+def test_the_agent_of_the_document_is_one(tmp_path, monkeypatch):
+    text = (Path(__file__).parents[2] / "docs/agents.md").read_text()
+    (code,) = re.findall(r"```python\n(# once\.py.*?)```", text, re.DOTALL)
+    (tmp_path / "once.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    agent = catalog.agent("once:AGENT", {"max_tokens": "50"})
+    (task,) = tasks_of(catalog.suite_of(agent).name, 1)
+    chat = ScriptedChat(agent.script(task, 1))
+    assert run(agent, "documents", task, chat)[1].success
+    assert len(chat.asked) == 1
 
 
 def run(agent, suite, task, chat):

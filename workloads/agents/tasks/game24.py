@@ -102,9 +102,13 @@ class Game24Task:
         return Verdict(value == self.data["goal"], "" if value == self.data["goal"] else f"{said} is {value}")
 
 
+_VALUE = re.compile(r"=\s*-?\d+(?:[./]\d+)?(?![\d./]|\s*[-+*/(])")
+"""What an equals sign says of an expression before it."""
+
+
 def _expression(answer: str) -> str:
     """The last run of numbers, signs and parentheses; what follows an equals sign is its value."""
-    ending = plain(answer[-500:])
+    ending = _VALUE.sub(" ", plain(answer[-500:]))
     runs = re.findall(r"[\d(][\d\s()+*/-]*[\d)]", ending)
     return next((run.strip() for run in reversed(runs) if re.search("[-+*/]", run)), ending.strip())
 

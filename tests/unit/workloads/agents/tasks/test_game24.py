@@ -174,6 +174,8 @@ def test_the_tool_says_what_is_left_or_what_is_wrong():
         ("6 / (8 / 8) * 4", ""),
         ("(4 \u00d7 6) \u00f7 (8 \u00f7 8) = 24", ""),
         ("4 + 6 + 8 + 8 = 24", "4 + 6 + 8 + 8 is 26"),
+        ("24 = 4 * (8 - (8 - 6))", ""),
+        ("(4 - 8) / (6 * 8) = -1/12", "(4 - 8) / (6 * 8) is -1/12"),
         ("4 * 6", "does not use [4, 6, 8, 8] once each"),
         ("4 * 6 * 8 / 8 * 1", "does not use"),
         ("24", "does not use [4, 6, 8, 8] once each"),
