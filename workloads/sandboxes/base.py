@@ -177,7 +177,8 @@ class BaseSandbox(ABC):
         return {
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8",
             "HOME": scratch, "TMPDIR": scratch, "USER": "agent", **_GIT,
-            PORTS: " ".join(map(str, self.ports)), **self.options.environment, NAME: self.name, OWNER: self.options.owner,
+            PORTS: " ".join(map(str, self.ports)), **self.options.environment,
+            NAME: self.name, OWNER: self.options.owner,
         }  # fmt: skip
 
     def _must_be_ready(self) -> None:

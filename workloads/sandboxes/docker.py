@@ -36,7 +36,7 @@ _KILL = """
 for tries in 1 2 3 4 5 6 7 8 9 10; do
   found=
   for process in /proc/[0-9]*; do
-    grep -qF "$0" "$process/environ" 2>/dev/null && found="$found ${process#/proc/}"
+    { tr '\\0' '\\n' < "$process/environ" | grep -qxF "$0"; } 2>/dev/null && found="$found ${process#/proc/}"
   done
   [ -z "$found" ] && exit 0
   kill -9 $found 2>/dev/null
@@ -197,36 +197,30 @@ class DockerSandbox(BaseSandbox):
     def _exec_blocking(self, words: list[str], where: str, mark: str, most: int) -> tuple[int, bytes]:
         import docker
 
-        what, api = f"sandbox {self.name} (docker)", self._client.api
+        what = f"sandbox {self.name} (docker)"
         with engine.explained(what):
             try:
-                made = api.exec_create(self._container(), words, workdir=where, environment=_marked(mark))
-                output = bytearray()
-                for chunk in api.exec_start(made["Id"], stream=True):
-                    output += chunk[: max(0, most - len(output))]
-                code = api.exec_inspect(made["Id"])["ExitCode"]
-                if code in (None, 137):
-                    self._must_run()
-                if code in (126, 127) and output.startswith(_NOT_RUN):
-                    raise SandboxError(
-                        f"{what}: cannot run it: {output.decode(errors='replace').strip()[:300]}"
-                    )
+                code, output = self._exec_once(words, where, mark, most)
+                if code in (None, 137) and self._exec_once(["true"], "/", "", 0)[0] != 0:
+                    raise SandboxError(f"{what}: its container ended")
             except docker.errors.NotFound:
                 raise SandboxError(f"{what}: its container is gone") from None
-        return -1 if code is None else code, bytes(output)
+        if code in (126, 127) and output.startswith(_NOT_RUN):
+            raise SandboxError(f"{what}: cannot run it: {output.decode(errors='replace').strip()[:300]}")
+        return -1 if code is None else code, output
 
-    def _must_run(self) -> None:
-        state = self._client.api.inspect_container(self._container())["State"]
-        if not state["Running"]:
-            why = " for want of memory" if state.get("OOMKilled") else ""
-            raise SandboxError(
-                f"sandbox {self.name} (docker): its container ended{why} ({state['ExitCode']})"
-            )
+    def _exec_once(self, words: list[str], where: str, mark: str, most: int) -> tuple[int | None, bytes]:
+        """Exit status (None: the engine does not know it) and output, as the engine tells them."""
+        api, output = self._client.api, bytearray()
+        made = api.exec_create(self._container(), words, workdir=where, environment=_marked(mark))
+        for chunk in api.exec_start(made["Id"], stream=True):
+            output += chunk[: max(0, most - len(output))]
+        return api.exec_inspect(made["Id"])["ExitCode"], bytes(output)
 
     async def _kill(self, mark: str) -> None:
         """End what a command started. It does not matter if the container is gone."""
         begin = time.monotonic()
-        words = ["sh", "-c", _KILL, _marked(mark)[EXEC]]
+        words = ["sh", "-c", _KILL, f"{EXEC}={mark}"]
         try:
             code, _ = await in_thread(self._exec_blocking, words, "/", "", 0)
         except SandboxError:
@@ -239,8 +233,6 @@ class DockerSandbox(BaseSandbox):
 
     def _disk_blocking(self) -> int:
         """What its layer holds (SizeRw), and its workspace."""
-        import docker
-
         what = f"sandbox {self.name} (docker)"
         with engine.explained(what):
             filters = {"name": f"^/{self._container()}$"}
@@ -250,13 +242,9 @@ class DockerSandbox(BaseSandbox):
             size = int(found[0].get("SizeRw") or 0)
         if self.options.disk_mb is None:
             return size + held(str(self.options.folder / "workspace"))
-        with contextlib.suppress(docker.errors.NotFound):
-            words = ["du", "-skx", WORKSPACE, SCRATCH]
-            _, said = self._exec_blocking(words, "/", "", 4096)
-            size += sum(
-                int(line.split()[0]) << 10 for line in said.decode().splitlines() if line[:1].isdigit()
-            )
-        return size
+        _, said = self._exec_blocking(["du", "-skx", WORKSPACE, SCRATCH], "/", "", 4096)
+        lines = [line.split() for line in said.decode(errors="replace").splitlines()]
+        return size + sum(int(line[0]) << 10 for line in lines if line and line[0].isdigit())
 
     async def _remove(self) -> None:
         if self._creating is not None:
@@ -266,8 +254,8 @@ class DockerSandbox(BaseSandbox):
 
 
 def _marked(mark: str) -> dict[str, str]:
-    """In the environment of all that a command starts. The dot at its end: none is part of another."""
-    return {EXEC: f"{mark}."} if mark else {}
+    """In the environment of all that a command starts."""
+    return {EXEC: mark} if mark else {}
 
 
 def _inside(path: str, name: str) -> str:
