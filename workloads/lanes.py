@@ -166,8 +166,8 @@ class _Walk:
         while at < to or any(branch.begin == at for branch in branches):
             long = [one for one in branches if one.begin == at < one.end]
             if long:
-                end = self._closed(at, max(one.end for one in long), branches)
-                rest = [one for one in branches if at <= one.begin < end and one not in long]
+                end, group = _together(at, branches)
+                rest = [one for one in group if one not in long]
                 branches = [one for one in branches if one not in long and one not in rest]
                 ops.append(self._beside(at, end, long, rest))
                 at = end
@@ -180,12 +180,6 @@ class _Walk:
                 ops += self._one(at)
                 at += 1
         return ops
-
-    def _closed(self, at: int, end: int, branches: list[Branch]) -> int:
-        """Branches that begin before ``end`` and last longer are waited for together."""
-        while (later := max((b.end for b in branches if at <= b.begin < end), default=end)) > end:
-            end = later
-        return end
 
     def _beside(self, at: int, end: int, beside: list[Branch], rest: list[Branch]) -> Op:
         """Branches run ``beside`` calls ``at`` to ``end`` of the line, which then waits for them."""
@@ -214,6 +208,22 @@ class _Walk:
         done = self._before = self._builder.call(call, self._thread, at, self.last, self._before)
         self.last, self.since = (done.op.id,), call.end
         return [*ops, done.op]
+
+
+def _together(at: int, branches: Sequence[Branch]) -> tuple[int, list[Branch]]:
+    """Branches that begin at ``at`` or later and before the others are over: (the call of the line before
+    which all of them are waited for, they)."""
+    group = [one for one in branches if one.begin == at]
+    while True:
+        end, over = max(one.end for one in group), max(one.calls[-1].end for one in group)
+        more = [
+            one
+            for one in branches
+            if at <= one.begin < end or (one.begin == end and one.calls[0].start < over)
+        ]
+        if len(more) == len(group):
+            return end, group
+        group = more
 
 
 def _shared(segments: Sequence[Segment], context: Sequence[Segment]) -> tuple[int, int]:

@@ -70,6 +70,8 @@ class Prompts:
         self._after: defaultdict[int, list[Placed]] = defaultdict(list)
         """Calls by the hash of their prompts' ends, or (flat) of the last block that their replies fill."""
         self._placed: dict[int, Placed] = {}
+        self._tokens: dict[tuple[tuple[int, ...], int], int] = {}
+        """Of what was said anywhere, as hashes and size."""
         self._followed: set[int] = set()
         self._own = 0
 
@@ -87,6 +89,7 @@ class Prompts:
             self._go_on(placed, sum(size for _, size in _blocks(call.prompt.path())))
         else:
             self._after[call.prompt.hashes[-1]].append(placed)
+            self._tokens.setdefault((call.reply, call.reply_size), call.output_tokens)
 
     def _place(self, call: Seen) -> Placed:
         if call.prompt is None:
@@ -137,7 +140,7 @@ class Prompts:
         if at.tokens >= call.prompt_tokens:
             self._repaired.add(SHORTER, call.where)
             return self._cut(call, at)
-        self._spread(call.prompt_tokens, at, blocks[known:])
+        self._spread(call.prompt_tokens, at, blocks[known:], [*self._generated(path)][known:])
         return self._marks[blocks[-1][0]]
 
     def _known(self, blocks: list[tuple[int, int]], at: int) -> int:
@@ -145,14 +148,31 @@ class Prompts:
             at += 1
         return at
 
-    def _spread(self, tokens: int, at: Mark, blocks: Iterable[tuple[int, int]]) -> None:
-        """What the prompt has beyond ``at``, over new blocks by their sizes."""
-        blocks, start = list(blocks), at.tokens
-        total, size = sum(size for _, size in blocks), 0
-        for hash_, length in blocks:
-            size += length
-            to = start + round((tokens - start) * size / total)
+    def _spread(self, tokens: int, at: Mark, blocks: list[tuple[int, int]], generated: list[float]) -> None:
+        """What the prompt has beyond ``at``, over new blocks: to those of replies what was generated for
+        them, to the others the rest by their sizes (all of it, if that leaves nothing for them)."""
+        start, known = at.tokens, sum(generated)
+        free = sum(size for (_, size), share in zip(blocks, generated, strict=True) if not share)
+        if known and (rest := tokens - start - known) > 0 and free:
+            weights = [
+                share or size * rest / free for (_, size), share in zip(blocks, generated, strict=True)
+            ]
+        else:
+            weights = [float(size) for _, size in blocks]
+        total, so_far = sum(weights), 0.0
+        for (hash_, _), weight in zip(blocks, weights, strict=True):
+            so_far += weight
+            to = start + round((tokens - start) * so_far / total)
             at = self._marks[hash_] = Mark(at, (mix(self.key, hash_), to - at.tokens), to)
+
+    def _generated(self, path: list[Piece]) -> Iterable[float]:
+        """For each block the tokens that were generated for it, if it is of some reply, else 0."""
+        for piece in path:
+            tokens = self._tokens.get((piece.said, piece.said_size), 0) if piece.said else 0
+            rest = piece.size
+            for _ in piece.hashes:
+                yield tokens * min(piece.block, rest) / piece.size
+                rest -= piece.block
 
     def _ends_inside(self, call: Seen, at: Mark, end: int) -> Mark:
         """All of its blocks are those of earlier prompts."""

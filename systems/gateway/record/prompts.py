@@ -65,7 +65,7 @@ def prompt_of(ask: Ask) -> Prompt:
         value = [{"role": "user", "content": value}]
     if not isinstance(value, list) or not value:
         raise Unreadable("no messages")
-    return Prompt(apart, [*pieces, *_messages(value)])
+    return Prompt(apart, [*pieces, *_messages(value, items=field == "input")])
 
 
 def _flat(apart: bytes, value: object) -> Prompt:
@@ -91,10 +91,10 @@ def ids_of(tokens: Sequence[Any]) -> bytes:
         raise Unreadable("no token ids") from None
 
 
-def _messages(items: Sequence[object]) -> list[Piece]:
-    """A piece each; what an assistant says in several items is one piece."""
+def _messages(messages: Sequence[object], *, items: bool) -> list[Piece]:
+    """A piece each; ``items``: of /v1/responses, where one reply may be several in a row."""
     found: list[Piece] = []
-    for item in items:
+    for item in messages:
         if not isinstance(item, dict):
             found.append(Piece("?", orjson.dumps(item)))
             continue
@@ -102,7 +102,7 @@ def _messages(items: Sequence[object]) -> list[Piece]:
         role = _ITEMS.get(str(item.get("type")), role) if role == "?" else role
         text = _text(item)
         spoken = said(item) if role == "a" else b""
-        if role == "a" and found and found[-1].role == "a":
+        if items and role == "a" and found and found[-1].role == "a":
             found[-1] = Piece("a", found[-1].data + b"\n" + text, found[-1].said + spoken)
         else:
             found.append(Piece(role, text, spoken))
