@@ -32,6 +32,7 @@ from workloads.agents.programs import Programs
 from workloads.base import WorkloadError
 from workloads.sandboxes import catalog as kinds
 from workloads.sandboxes.contract import SandboxKind
+from workloads.sandboxes.leaks import leaks
 
 GRACE_S = 25.0
 """Told to leave, it is gone by then, whatever hangs; what ``programs`` allows for fits in."""
@@ -118,13 +119,6 @@ def sandbox_kind(name: str) -> SandboxKind:
         raise WorkloadError(f"sandbox {name}: {error}") from None
 
 
-def left(owner: str, folder: Path) -> list[str]:
-    """What sandboxes of the run left behind, in words."""
-    from workloads.sandboxes.leaks import leaks
-
-    return leaks(owner, folder)
-
-
 def prepare(agent: Agent, folder: Path) -> dict[str, str]:
     """Import what the agent needs, which takes seconds, before the first program begins; its versions.
 
@@ -165,12 +159,13 @@ async def serve(job: Job, events: Events, fd: int, parent: int) -> None:
         agent, suite, kind = found(job)
         facts = prepare(agent, own)
         tasks = suite.tasks(job.n, job.seed, _data(job))
+        programs = Programs(job, agent, tasks, kind, events)
         events.say("ready", versions=facts)
-        await _until(Programs(job, agent, tasks, kind, events).run(), leaving.asked)
+        await _until(programs.run(), leaving.asked)
     finally:
         shutil.rmtree(own, ignore_errors=True)
     after(LINGER_S, lambda: os._exit(0))
-    events.say("over", leaks=left(job.owner, folder) if kind is not None else [])
+    events.say("over", leaks=leaks(folder, job.owner, programs.ports) if kind is not None else [])
 
 
 async def _until(run: Coroutine[Any, Any, None], asked: asyncio.Event) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -47,6 +48,8 @@ class Programs:
     kind: SandboxKind | None
     events: Events
     clock: Callable[[], float] = time.monotonic
+    ports: set[int] = field(default_factory=set, init=False)
+    """That sandboxes were dealt."""
 
     async def run(self) -> None:
         """All of them, ``job.concurrency`` at all times. Cancelled, it tears everything down first."""
@@ -77,6 +80,9 @@ class Programs:
             )  # fmt: skip
             if sandbox is not None:
                 await _teardown(sandbox)
+            if self.kind is not None:
+                with contextlib.suppress(OSError):  # whatever is in there is a leak, and stays to be seen
+                    self._folder(number).rmdir()
 
     async def _attempt(self, number: int, task: Task, sandbox: Sandbox | None, told: Told) -> Ended:
         """Its time is that of the agent's last step: a check is ours, not the program's."""
@@ -122,13 +128,18 @@ class Programs:
         """It is not there yet, but its folder is."""
         if self.kind is None:
             return None
-        name = f"{self.job.owner}-{number}"
-        folder = Path(self.job.folder) / name
+        folder = self._folder(number)
         folder.mkdir(parents=True)
-        options = SandboxOptions(name, folder, files=task.files, owner=self.job.owner, **self.job.limits)
+        options = SandboxOptions(
+            folder.name, folder, files=task.files, owner=self.job.owner, **self.job.limits
+        )
         return self.kind.make(options, lambda event: self._happened(number, event))
 
+    def _folder(self, number: int) -> Path:
+        return Path(self.job.folder) / f"{self.job.owner}-{number}"
+
     def _happened(self, number: int, event: SandboxEvent) -> None:
+        self.ports.update(event.ports)
         self.events.say("sandbox", event.time, program=number, **event._asdict())
 
     def _tool(self, number: int, thread: str, name: str, begin: float, end: float, ok: bool) -> None:

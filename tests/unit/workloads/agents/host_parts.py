@@ -169,6 +169,7 @@ class FakeSandbox:
     async def teardown(self):
         await asyncio.sleep(0.05)
         self._file.unlink(missing_ok=True)
+        self._options.folder.rmdir()
         self._happened("teardown")
 
 
