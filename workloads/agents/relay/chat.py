@@ -97,15 +97,18 @@ class ChatPlayer:
     def __init__(self, turn: Turn, usage: bool) -> None:
         self._turn, self._usage = turn, usage
         self._pieces = Pieces(turn.text, turn.output_tokens)
+        self._last: Mapping[str, Any] = {}
+        self._ended = False
 
     def play(self, event: Event, seen: Seen) -> bytes:
         """The engine's chunk with the script's text; usage, errors and the end as they are."""
         data = event.data
+        self._ended = self._ended or bool(seen.failed)  # nothing is made up behind an error
         if data is None or seen.failed:
-            return event.raw
+            return (self._end(self._last) if seen.over else b"") + event.raw
         if not data.get("choices"):
             return event.raw if self._usage else b""
-        choice = data["choices"][0]
+        choice, self._last = data["choices"][0], data
         if choice.get("finish_reason") is not None:
             return self._end(data)
         delta = choice.get("delta") or {}
@@ -115,6 +118,10 @@ class ChatPlayer:
         return _chunk(data, {"content": piece}) if piece else b""
 
     def _end(self, data: Mapping[str, Any]) -> bytes:
+        """Once: with the engine's reason to end, or at the latest with its stream."""
+        if self._ended:
+            return b""
+        self._ended = True
         rest = self._pieces.rest()
         found = [_chunk(data, {"content": rest})] if rest else []
         for index, call in enumerate(self._turn.tool_calls):

@@ -13,6 +13,9 @@ program, nothing in the script)."""
 class RelayCall:
     """One call, from the agent's side. Times of CLOCK_MONOTONIC in seconds, NaN where it never came to that.
 
+    ``t_first``: the first token of a stream, the first bytes of a whole reply; ``t_last``: the last ones, or
+    when the call failed, was refused or was given up.
+
     ``name``: RUN.PROGRAM.THREAD.INDEX, which is its X-Request-Id upstream. ``dialect``: chat, responses,
     messages. ``prompt_tokens``, ``output_tokens``, ``cached_tokens``: by the engine (-1: it did not say);
     ``scripted_tokens``: what the script asked the engine for, -1 without a script.

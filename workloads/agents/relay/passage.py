@@ -62,6 +62,8 @@ class Passage:
             return
         self.settled = True
         call = self.call
+        if outcome != "finished":
+            call.t_last = time.monotonic()
         call.outcome, call.reason = outcome, reason
         call.prompt_tokens, call.output_tokens, call.cached_tokens = self.counted
         self.over(call)
@@ -78,7 +80,8 @@ class Passage:
     async def _whole(self, answer: aiohttp.ClientResponse) -> web.Response:
         pieces = []
         async for piece in answer.content.iter_any():
-            self._came()
+            if answer.status == 200:  # an error has no token
+                self._came()
             pieces.append(piece)
         body = b"".join(pieces)
         if answer.status != 200:

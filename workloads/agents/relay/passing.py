@@ -10,8 +10,13 @@ _HOP = frozenset({
     "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te",
     "trailer", "transfer-encoding", "upgrade", "content-length",
 })  # fmt: skip
-_ASKED = _HOP | IDENTITY | {"host", "expect", "accept-encoding", "content-encoding", "x-request-id"}
+_ASKED = frozenset({
+    *_HOP, *IDENTITY, "x-smg-routing-key", "host", "expect", "accept-encoding", "content-encoding",
+    "x-request-id",
+})  # fmt: skip
 """The body was unpacked when it was read, and the reply must be readable here."""
+_PROGRAM = ("X-Program-ID", "X-Session-ID", "X-SMG-Routing-Key")
+"""Our gateway's, vllm-router's, that of smg and sglang-router."""
 _KEYS = frozenset({"authorization", "x-api-key"})
 
 
@@ -24,8 +29,8 @@ def onward(headers: Iterable[tuple[str, str]], key: str) -> list[tuple[str, str]
 
 def named(call: str, program: str, thread: str) -> list[tuple[str, str]]:
     """Who calls, for a gateway, for routers that pin sessions, and for engines without either."""
-    ids = {"X-Request-Id": call, "X-Program-ID": program, "X-Session-ID": program, "X-Thread-ID": thread}
-    return list(ids.items())
+    ids = {"X-Request-Id": call, "X-Thread-ID": thread}
+    return [*ids.items(), *((name, program) for name in _PROGRAM)]
 
 
 def back(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:

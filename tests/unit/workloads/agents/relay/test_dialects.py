@@ -174,6 +174,16 @@ def test_an_error_in_a_stream_is_seen_and_passed(dialect, raw, words):
     assert dialect.player(Turn("x"), {}).play(event, seen) == raw.encode()
 
 
+def test_a_chat_that_ends_without_a_reason_is_complete_all_the_same():
+    turn = Turn("ab", (ToolCall("c1", "f", {}),), 2)
+    player, out = CHAT.player(turn, {}), bytearray()
+    raws = [raw for raw in upstream.chat_events("n", 2, usage=False) if '"length"' not in raw]
+    for event in Splitter().feed("".join(raws).encode()):
+        out += player.play(event, CHAT.seen(event))
+    read = readers.chat_stream(bytes(out))
+    assert (read.text, read.calls, read.end) == ("ab", [("c1", "f", {})], "tool_calls")
+
+
 def test_comments_and_pings_pass():
     for dialect in dialects().values():
         (event,) = Splitter().feed(b": heartbeat\n\n")

@@ -75,7 +75,7 @@ def test_the_script_answers_and_the_engine_works(dialect, stream):
             assert asked.body["model"] == MODEL
             assert asked.body["cache_salt"] == "salt"
             assert asked.body["vllm_xargs"] == {"own": 1, "program_id": "r.3", "thread_id": "map"}
-            names = ("x-request-id", "x-program-id", "x-session-id", "x-thread-id", "authorization")
+            names = ("x-request-id", "x-session-id", "x-smg-routing-key", "x-thread-id", "authorization")
             assert [asked.headers[n] for n in names] == [name, "r.3", "r.3", "map", "Bearer theirs"]
             if dialect == "responses":
                 assert asked.body["request_id"] == f"resp_{name}"
@@ -153,6 +153,8 @@ def test_errors_of_upstream_pass_unchanged(dialect):
             assert answer.headers["X-Own"] == "kept"
         assert (calls[0].outcome, calls[0].reason) == ("failed", 'upstream answers 422: {"odd": ["words"]}')
         assert calls[0].output_tokens == -1
+        assert math.isnan(calls[0].t_first)
+        assert calls[0].t_last > calls[0].t_send
 
     played(scenario)
 
@@ -180,6 +182,7 @@ def test_what_is_refused(path, body, status, words):
             assert (calls[0].outcome, calls[0].status) == ("refused", status)
             assert words in calls[0].reason
             assert math.isnan(calls[0].t_send)
+            assert calls[0].t_last >= calls[0].t_arrive
 
     played(scenario)
 
@@ -213,6 +216,8 @@ def test_a_client_that_leaves_takes_the_engines_connection_along(after):
         while not calls:
             await asyncio.sleep(0.001)
         assert (calls[0].outcome, calls[0].output_tokens, upstream.left) == ("cut", -1, 1)
+        assert calls[0].t_last > calls[0].t_send
+        assert math.isnan(calls[0].t_first) == (after == 0)
         upstream.hang = None
         _, reply = await post(client, url, {**BODIES["chat"], "stream": True})
         assert readers.chat_stream(reply).text == TURNS[0].text

@@ -138,7 +138,7 @@ LENGTHS = ("max_output_tokens", "max_completion_tokens", "max_tokens")
 
 class Upstream:
     """``async with``; ``asked``: what came. ``status``: of replies, with ``said``; ``hang``: 0, before a
-    reply, else after so many events; ``breaks``: after so many events the connection is closed, or ``tail`` is
+    reply, else after so many events; ``breaks``: after so many the connection is closed, or ``tail`` is
     sent and the reply ends."""
 
     def __init__(self):
