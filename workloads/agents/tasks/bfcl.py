@@ -25,6 +25,7 @@ from workloads.agents.tasks.bfcl_tools.functions import (
     Functions,
     read_functions,
 )
+from workloads.base import WorkloadError
 from workloads.sandboxes.contract import Sandbox
 
 QUESTIONS = "BFCL_v4_multi_turn_base.json"
@@ -130,9 +131,9 @@ class Bfcl:
         return f"{data / 'bfcl' / absent[0]} is not there; it is part of {SOURCE}" if absent else ""
 
     def tasks(self, n: int, seed: int, data: Path | None) -> list[Task]:
-        """Raises AgentError for data that is missing or not BFCL's."""
+        """Raises WorkloadError for data that is missing or not BFCL's."""
         if why := self.missing(data):
-            raise AgentError(why)
+            raise WorkloadError(why)
         assert data is not None
         found = read_tasks(data / "bfcl")
         order = random.Random(seed).sample(range(len(found)), len(found))
@@ -144,17 +145,19 @@ class Bfcl:
 
 
 def read_tasks(folder: Path) -> list[BfclTask]:
-    """All tasks in the data's order. Raises AgentError naming the file, the line and what is wrong there."""
+    """All tasks in the data's order. Raises WorkloadError naming the file, the line, what is wrong there."""
     functions = read_functions(folder)
     questions, answers = _lines(folder / QUESTIONS), _lines(folder / ANSWERS)
     if len(questions) != len(answers):
-        raise AgentError(f"{QUESTIONS} has {len(questions)} lines, {ANSWERS} {len(answers)}: one each a task")
+        raise WorkloadError(
+            f"{QUESTIONS} has {len(questions)} lines, {ANSWERS} {len(answers)}: one each a task"
+        )
     tasks = []
     for number, (question, answer) in enumerate(zip(questions, answers, strict=True), 1):
         try:
             tasks.append(_task(question, answer, functions))
         except (ValueError, KeyError, TypeError) as error:
-            raise AgentError(f"{folder.name}/{QUESTIONS}:{number}: no task of BFCL: {error!r}") from error
+            raise WorkloadError(f"{folder.name}/{QUESTIONS}:{number}: no task of BFCL: {error!r}") from error
     return tasks
 
 
@@ -164,7 +167,7 @@ def _lines(path: Path) -> list[Any]:
         try:
             found.append(json.loads(line))
         except ValueError as error:
-            raise AgentError(f"{path}:{number}: not a line of JSON ({error})") from error
+            raise WorkloadError(f"{path}:{number}: not a line of JSON ({error})") from error
     return found
 
 

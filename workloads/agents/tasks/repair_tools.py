@@ -100,15 +100,15 @@ class RepairToolbox:
 
     async def _run_tests(self, module: str = "") -> str:
         try:
-            command = tests_command(module)
+            command = line_of_tests(module)
         except ValueError as error:
             return f"Error: {error}."
         done = await self.sandbox.exec(command, timeout_s=COMMAND_S)
         return f"Error: {NO_PYTHON}." if lacks_python(done) else said(done)
 
 
-def tests_command(module: str) -> str:
-    """The shell line that runs all tests, or those of one module ("": all). Raises ValueError for no name of one."""
+def line_of_tests(module: str) -> str:
+    """The shell line that runs the tests of a module, "" of all. Raises ValueError for no name of one."""
     name = module.removesuffix(".py").removeprefix("tests/").removeprefix("tests.")
     if not name:
         return ALL_TESTS
@@ -143,7 +143,7 @@ def shell_line(name: str, arguments: Mapping[str, str]) -> str:
     if name == "bash":
         return arguments["command"]
     if name == "run_tests":
-        return tests_command(arguments.get("module", ""))
+        return line_of_tests(arguments.get("module", ""))
     if name == "read_file":
         return f"cat {shlex.quote(arguments['path'])}"
     if name == "write_file":

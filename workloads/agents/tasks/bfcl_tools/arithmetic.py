@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable
-from decimal import Decimal, InvalidOperation, localcontext
+from decimal import Decimal, localcontext
 
 from workloads.agents.tasks.bfcl_tools.base import Result, ToolError, Tools
 
 PRECISE = 100
 """The most digits that ``logarithm`` and ``square_root`` are asked for."""
+UNDEFINED = "cannot be computed: outside of what the function is defined for"
 SI = {"m": 1.0, "km": 1e3, "cm": 1e-2, "mm": 1e-3, "um": 1e-6, "nm": 1e-9}
 IMPERIAL = {
     ("cm", "in"): 1 / 2.54,
@@ -114,7 +115,9 @@ def _precisely(compute: Callable[[], Decimal], digits: int) -> float:
         context.prec = digits + 6
         try:
             found = compute()
-            context.prec = digits
-            return float(+found)
-        except (InvalidOperation, ArithmeticError) as error:
-            raise ToolError("cannot be computed: outside of what the function is defined for") from error
+        except ArithmeticError as error:
+            raise ToolError(UNDEFINED) from error
+        context.prec = digits
+        if not found.is_finite():
+            raise ToolError(UNDEFINED)
+        return float(+found)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from workloads.agents.contract import AgentError, ToolSpec
+from workloads.agents.contract import ToolSpec
 from workloads.agents.tasks.bfcl_tools.arithmetic import MathAPI
 from workloads.agents.tasks.bfcl_tools.base import Tools
 from workloads.agents.tasks.bfcl_tools.filesystem import GorillaFileSystem
@@ -20,6 +20,7 @@ from workloads.agents.tasks.bfcl_tools.tickets import TicketAPI
 from workloads.agents.tasks.bfcl_tools.trading import TradingBot
 from workloads.agents.tasks.bfcl_tools.travel import TravelAPI
 from workloads.agents.tasks.bfcl_tools.vehicle import VehicleControlAPI
+from workloads.base import WorkloadError
 
 
 class ToolClass(NamedTuple):
@@ -48,7 +49,7 @@ Functions = dict[str, ToolSpec]
 
 
 def read_functions(folder: Path) -> dict[str, Functions]:
-    """The functions of each class by name. Raises AgentError naming the file and line, OSError."""
+    """The functions of each class by name. Raises WorkloadError naming the file and line, OSError."""
     return {name: _read(folder / DOCS / kind.docs) for name, kind in CLASSES.items()}
 
 
@@ -58,7 +59,7 @@ def _read(path: Path) -> Functions:
         try:
             spec = _spec(json.loads(line))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise AgentError(f"{path.name}:{number}: not the docs of a function ({error!r})") from error
+            raise WorkloadError(f"{path.name}:{number}: not the docs of a function ({error!r})") from error
         found[spec.name] = spec
     return found
 
