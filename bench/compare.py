@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bench.agents.pairs import outcomes_between
 from bench.comparing import Cell, Group, differences, refused, spans
 from bench.errors import UsageError, unknown
 from bench.paired import BOOTSTRAP_FROM
@@ -56,6 +57,7 @@ def _compared(
     effects = [effect_of(n, _entries(a, n), _entries(b, n), question.paired) for n in names if n in known]
     rows = judge(effects, question)
     outcome = overall(rows)
+    solved = outcomes_between(a, b, question.paired)
     return {
         "outcome": outcome,
         "exit": int(EXITS[outcome]),
@@ -68,6 +70,7 @@ def _compared(
         "allowed": dict(against),
         "differences": {k: list(v) for k, v in differences(base.first, new.first).items()},
         "notes": [*repeats, *notes(base, new, a, b, question)],
+        **({} if solved is None else {"outcomes": solved}),
         "metrics": rows,
         "shown": [n for n in names if n in question.gates or n in SHOWN],
     }

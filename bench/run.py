@@ -79,6 +79,10 @@ def pooled(results: Sequence[RunResult]) -> dict[str, Any]:
     names = ("system", "workload", "load", "badge", "card", "skipped", "repaired", "where")
     whole = {k: first[k] for k in names}
     whole |= pool([r.summary for r in results])
+    if all("agents" in r.summary for r in results):
+        from bench.agents.totals import pooled as pooled_agents
+
+        whole["agents"] = pooled_agents([r.summary["agents"] for r in results])
     return whole | {"results": " ".join(str(r.folder) for r in results)}
 
 

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from reports.agents import solved
 from reports.card import compact, short
 from reports.numbers import MISSING, estimate, number
 from reports.varied import lasting, under
@@ -40,6 +41,7 @@ def render(found: Comparison) -> RenderableType:
     parts: list[RenderableType] = [*heads, *(Text(line) for line in facts(found))]
     kinds = [(gated, chosen(found, gated)) for gated in (True, False)]
     parts += [_table(found, rows, gated) for gated, rows in kinds if rows]
+    parts += [Text(line) for line in solved(found)]
     parts += _cards(found)
     parts += [Text.from_markup(f"[yellow]note:[/] {escape(note)}") for note in remarks(found)]
     lines = [Text(outcome(found), style=_STYLES.get(found["outcome"], "green"))]
@@ -106,6 +108,7 @@ def markdown(found: Comparison) -> str:
     for name, line, badge in sides(found):
         lines += [f"* **{name}** {_text(line)}", *([f"  *{_text(badge)}*"] if badge else [])]
     lines += [f"* {_text(line)}" for line in facts(found)]
+    lines += [f"* {_text(line)}" for line in solved(found)]
     lines += ["", *_grid(chosen(found, True)), "", f"<sub>{_text(caption(found, True))}</sub>", ""]
     if others := chosen(found, False):
         lines += ["<details><summary>other metrics (they decide nothing)</summary>", ""]

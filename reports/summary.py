@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from reports import policies
+from reports import agents, policies
 from reports.card import of_summary
 from reports.numbers import counts, estimate, number, percent
 
@@ -138,6 +138,7 @@ def _lines(summary: Summary, value: Callable[[str], float | None]) -> list[tuple
         *policies.lines(summary["metrics"], value, summary["trend"]["verdict"] == "closed loop"),
         ("programs", _programs(summary, p("system.finished_share"))),
         ("trend", _trend(summary["trend"])),
+        *agents.lines(summary),
         ("client", str((summary.get("client") or {}).get("text", ""))),
         ("gateway", _books(summary.get("books"))),
         ("Little's law", _littles_law(n) if summary["trend"]["verdict"] == "closed loop" else ""),

@@ -9,7 +9,7 @@ cores, and are called engine-seconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from bench.fidelity.server_calls import request_name
@@ -17,7 +17,6 @@ from bench.live.logs import EngineLog
 from vocabulary import GRID
 
 NAMES = {"gpu": "GPU-seconds", "cpu": "engine-seconds"}
-HOUR = 3600.0
 
 
 def seconds_of(logs: Sequence[EngineLog]) -> tuple[dict[int, float], float]:
@@ -68,13 +67,3 @@ def cost_of(logs: Sequence[EngineLog], programs: int, solved: int, took: float, 
         "per_solved": busy / solved if solved else math.nan,
         "by_program": {str(program): by_program[program] for program in sorted(by_program)},
     }
-
-
-def priced(cost: Mapping[str, Any], per_hour: float | None) -> dict[str, Any]:
-    """With money beside the seconds: of what was busy, and of all the time that engines were held."""
-    if per_hour is None or "busy_s" not in cost:
-        return dict(cost)
-    each = {name: cost[name] for name in ("per_program", "per_solved")}
-    price = {name: None if v is None else per_hour / HOUR * v for name, v in each.items()}
-    held = per_hour / HOUR * cost["held_s"]
-    return {**cost, "price": {"per_hour": per_hour, **price, "run_held": held}}

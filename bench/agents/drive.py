@@ -19,6 +19,7 @@ from bench.agents.outcomes import FILE, outcomes, said
 from bench.agents.plan import AgentPlan
 from bench.agents.rows import AgentRun, live_run
 from bench.drivers.audit import Audit, LoopWatch
+from bench.drivers.calls import CallFailed
 from bench.drivers.loop import run as run_loop
 from bench.errors import InvalidRun, MissingError
 from bench.files import write_json
@@ -81,6 +82,8 @@ def measure(
         logs = gathered(deployment, seen) if deployment.logs.there else []
     except (EngineUnavailable, HostGone) as error:
         raise MissingError(str(error)) from None
+    except CallFailed as error:
+        raise InvalidRun(str(error)) from error
     books = None
     if logs and deployment.front_log is not None:
         books = deployment.front_log.gather(name, answered(seen))
@@ -158,6 +161,7 @@ class Driven:
             while not (await asyncio.wait([listening], timeout=CHECK_S))[0]:
                 self.deployment.check()
             await listening
+            self.deployment.check()  # programs whose engine is gone fail, and then all is over, too
         finally:
             listening.cancel()
             with contextlib.suppress(asyncio.CancelledError, HostGone, InvalidRun):

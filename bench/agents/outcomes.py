@@ -8,10 +8,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from bench.agents.cost import cost_of, priced
+from bench.agents.cost import cost_of
 from bench.agents.environments import environments, metrics_of
 from bench.agents.mcnemar import wilson
 from bench.agents.plan import AgentPlan
@@ -19,7 +18,6 @@ from bench.agents.rows import AgentRun, key_of
 from bench.live.logs import EngineLog
 from bench.live.rows import Rows
 from bench.records import ProgramRow
-from bench.run import RunResult
 from bench.stats import Estimate
 
 FILE = "agents.json"
@@ -136,19 +134,3 @@ def warnings(totals: Mapping[str, Any], run: AgentRun) -> list[str]:
             f"first: {broken[0]['why']}; latencies are of those that did"
         )
     return found
-
-
-def with_price(result: RunResult, per_hour: float | None) -> RunResult:
-    """The result with money in its summary, where a price is given: it is no part of what is kept."""
-    if per_hour is None or "agents" not in result.summary:
-        return result
-    agents = result.summary["agents"]
-    cost = priced(agents["cost"], per_hour)
-    return replace(result, summary={**result.summary, "agents": {**agents, "cost": cost}})
-
-
-def pooled(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """``agents`` of several seeds: successes together, and what is the same for all."""
-    x, n = (sum(part["success"][name] for part in parts) for name in ("x", "n"))
-    same = {k: v for k, v in parts[0].items() if all(part.get(k) == v for part in parts)}
-    return {**same, "success": {"x": x, "n": n, **wilson(x, n)._asdict()}}

@@ -15,8 +15,8 @@ from bench.errors import InvalidRun
 from bench.records import MemorySink
 from vocabulary import INF, Finished
 
-_NAMED = re.compile(r"(?:(?:chat)?cmpl[-_]|resp_)?([^.-]*)\.([^.-]*)\.([^.]*)\.([^.-]*)(?:-[^.]*)?")
-"""RUN.PROGRAM.THREAD.INDEX behind what each API puts before it, and before what vLLM adds; a thread's name
+_NAMED = re.compile(r"(?:(?:chat)?cmpl[-_]|resp_)?([^.-]*)\.([^.-]*)\.([^.]*)\.(\d+)(?:-.*)?")
+"""RUN.PROGRAM.THREAD.INDEX behind what an API puts before it, before what is added behind; a thread's name
 may have hyphens."""
 
 

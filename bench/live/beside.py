@@ -59,12 +59,7 @@ class Pair:
 
 
 def unpredictable(plan: LivePlan) -> str:
-    """Why the simulator cannot say anything: of agents, or of a system whose gate or front it has not; else
-    nothing."""
-    if plan.config.agents:
-        return (
-            "no predictions of agents: what they ask is not known before they run (record a run, replay it)"
-        )
+    """Why the simulator cannot say anything about a system: it has not its gate or front; else nothing."""
     try:
         check(plan.spec, "sim")
     except MissingCapability as error:

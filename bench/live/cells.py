@@ -26,6 +26,9 @@ from bench.sweep import Standing, SweepProgress
 
 Say = Callable[[str], None]
 MakePool = Callable[[], Pool]
+UNPREDICTED = (
+    "agents are not predicted: what they ask is not known before they run (record a run, and run the record)"
+)
 LOGS = "live"
 """Folder, in that of the results, of what servers wrote."""
 
@@ -48,9 +51,14 @@ class Swept:
         cells = [
             LiveCell(plan, outcome, found)
             for plan, outcome, found in zip(self.plans, self.outcomes, self.pilots, strict=True)
-            if plan is not None and isinstance(outcome, RunResult) and "wait" not in _unknown(outcome)
+            if plan is not None
+            and isinstance(outcome, RunResult)
+            and "wait" not in _unknown(outcome)
+            and not plan.config.agents
         ]
         predictor, pairs, notes = Predictor(cells), list[Pair](), dict[str, None]()
+        if any(plan is not None and plan.config.agents for plan in self.plans):
+            notes[UNPREDICTED] = None
         if cells:
             say(f"the simulator predicts {len(cells)} cells")
         for cell in cells:
@@ -157,7 +165,7 @@ def priced(result: RunResult, config: RunConfig) -> RunResult:
     """With money beside engine-seconds, where a price was given."""
     if (price := config.price()) is None:
         return result
-    from bench.agents.outcomes import with_price
+    from bench.agents.totals import with_price
 
     return with_price(result, price)
 

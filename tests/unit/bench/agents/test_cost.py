@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.agents.cost import cost_of, priced, seconds_of, shared
+from bench.agents.cost import cost_of, seconds_of, shared
+from bench.agents.money import priced
 from bench.live.rows import totals
 from tests.unit.bench.agents.runs import log_of, step
 from vocabulary import GRID, on_grid

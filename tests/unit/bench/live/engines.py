@@ -128,6 +128,7 @@ class FakeEngine:
             web.get("/version", self._version),
             web.get("/v1/models", self._models),
             web.post("/v1/completions", self._complete), web.post("/reset_prefix_cache", self._flush),
+            *self._more_routes(),
         ])  # fmt: skip
         runner = web.AppRunner(app, shutdown_timeout=0.2, handler_cancellation=True)
         await runner.setup()
@@ -139,6 +140,10 @@ class FakeEngine:
         await self._over.wait()
         stepping.cancel()
         await runner.cleanup()
+
+    def _more_routes(self):
+        """Of other APIs (``tests.unit.bench.agents.engines``)."""
+        return []
 
     def _write(self, path, line):
         with path.open("a") as file:
