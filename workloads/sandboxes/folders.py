@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
+
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+"""A blank in /proc/self/mounts, say."""
 
 
 def remove_folder(folder: Path) -> None:
@@ -33,7 +37,7 @@ def mounts_below(folder: Path) -> list[str]:
     root = str(folder.resolve())
     found = []
     for line in Path("/proc/self/mounts").read_text(errors="replace").splitlines():
-        where = line.split()[1].encode().decode("unicode_escape")
+        where = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), line.split()[1])
         if where == root or where.startswith(root + "/"):
             found.append(where)
     return found

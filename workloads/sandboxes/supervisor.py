@@ -179,7 +179,7 @@ class Supervisor:
         command.most = 0
         reply(
             {"id": command.id, "code": code, "output": output, "timed_out": command.timed_out,
-             "full": self._full(), "left": left}
+             "full": code != 0 and self._full(), "left": left}
         )  # fmt: skip
 
     def _of(self, command: Command) -> set[int]:
