@@ -34,7 +34,7 @@ class HostGone(RuntimeError):
 def find_python(agent: Agent) -> str:
     """The Python in which the agent runs: this one if it has what the agent needs, else that of
     BENCH_AGENTS_PYTHON, else ``.venv-agents`` of the working folder or of the project. Raises HostGone."""
-    if all(importlib.util.find_spec(name.partition(".")[0]) for name in agent.needs):
+    if all(map(_installed, agent.needs)):
         return sys.executable
     if named := os.environ.get(PYTHON, ""):
         if not os.access(named, os.X_OK):
@@ -44,6 +44,12 @@ def find_python(agent: Agent) -> str:
         if os.access(python := folder / FOLDER / "bin" / "python", os.X_OK):
             return str(python)
     raise HostGone(f"agent {agent.name} needs {', '.join(agent.needs)}: {INSTALL}")
+
+
+def _installed(name: str) -> bool:
+    """A folder that only happens to be called so has no origin."""
+    spec = importlib.util.find_spec(name.partition(".")[0])
+    return spec is not None and spec.origin is not None
 
 
 class HostProcess:

@@ -28,8 +28,8 @@ class Job:
     """``n`` programs of ``agent`` on the tasks of ``suite``, ``concurrency`` of them at all times.
 
     Program p asks under ``url``/p/P/THREAD/v1 (``workloads.agents.relay``). ``sandbox``: name of a kind, used
-    where the suite needs one; ``folder``: where sandboxes are kept; ``owner``: as in ``SandboxOptions``;
-    ``limits``: more fields of ``SandboxOptions``. ``data``: folder of data sets, "" none. ``agents`` and
+    where the suite needs one; ``folder``: where sandboxes are kept; ``owner``: as in ``SandboxOptions``, that
+    of no other run; ``limits``: more fields of ``SandboxOptions``. ``data``: folder of data sets, "" none. ``agents`` and
     ``suites`` from elsewhere are named ``pkg.mod:NAME``. ``parameters``: of the agent, as ``catalog.agent``
     takes them.
     """

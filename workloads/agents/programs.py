@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import sys
 import time
 import traceback
@@ -26,6 +27,9 @@ HEED_S = 2.0
 """An agent that is ended is through with it by then, or is left behind."""
 TEARDOWN_S = 15.0
 """A sandbox is gone by then, retries and all, or it is a leak."""
+_WORD = re.compile(r"[^A-Za-z0-9]+")
+_MOST = 40
+"""Characters of a run's name in those of its sandboxes: the last ones, by which runs differ."""
 STOPPED = "the host was told to stop"
 
 
@@ -136,7 +140,9 @@ class Programs:
         return self.kind.make(options, lambda event: self._happened(number, event))
 
     def _folder(self, number: int) -> Path:
-        return Path(self.job.folder) / f"{self.job.owner}-{number}"
+        """Its name is the sandbox's, too."""
+        run = _WORD.sub("-", self.job.owner)[-_MOST:].strip("-") or "agents"
+        return Path(self.job.folder) / f"{run}-{number}"
 
     def _happened(self, number: int, event: SandboxEvent) -> None:
         self.ports.update(event.ports)
