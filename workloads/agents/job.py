@@ -29,9 +29,9 @@ class Job:
 
     Program p asks under ``url``/p/P/THREAD/v1 (``workloads.agents.relay``). ``sandbox``: name of a kind, used
     where the suite needs one; ``folder``: where sandboxes are kept; ``owner``: as in ``SandboxOptions``, that
-    of no other run; ``limits``: more fields of ``SandboxOptions``. ``data``: folder of data sets, "" none. ``agents`` and
-    ``suites`` from elsewhere are named ``pkg.mod:NAME``. ``parameters``: of the agent, as ``catalog.agent``
-    takes them.
+    of no other run; ``limits``: more fields of ``SandboxOptions``. ``data``: folder of data sets, "" none.
+    ``agents`` and ``suites`` from elsewhere are named ``pkg.mod:NAME``. ``parameters``: of the agent, as
+    ``catalog.agent`` takes them.
     """
 
     agent: str
