@@ -109,7 +109,9 @@ class HttpChat:
                         f"{name}: nobody listens at {url} ({error.os_error.strerror})"
                     ) from error
                 wait = None
-            except (aiohttp.ClientError, TimeoutError) as error:
+            except TimeoutError as error:
+                raise AgentError(f"{name}: no answer within {self._timeout.total:g} s") from error
+            except aiohttp.ClientError as error:
                 raise AgentError(f"{name}: lost: {str(error) or type(error).__name__}") from error
             else:
                 if status == 200:
