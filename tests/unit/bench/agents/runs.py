@@ -22,8 +22,8 @@ def call(
     )  # fmt: skip
 
 
-def event(what, t, **fields):
-    return {"event": what, "t": ORIGIN + t, **fields}
+def event(kind, t, **fields):
+    return {"event": kind, "t": ORIGIN + t, **fields}
 
 
 def began(program, t, task=None):
