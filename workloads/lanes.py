@@ -30,12 +30,14 @@ Content = Callable[[Seen], tuple[list[Segment], int]]
 
 @dataclass(slots=True, eq=False)
 class Branch:
-    """Calls one after the other. ``begin``: calls of the line that had ended before; ``end``: calls of the
-    line that came before it was over."""
+    """Calls one after the other, with branches of their own; ``over``: when all have ended (s). ``begin``:
+    calls of the line that had ended before it; ``end``: calls of the line that came before it was over."""
 
     calls: list[Seen]
-    begin: int = 0
-    end: int = 0
+    inner: list[Branch]
+    over: float
+    begin: int
+    end: int
 
 
 @dataclass(slots=True, eq=False)
@@ -75,7 +77,7 @@ def _line(calls: Sequence[Seen]) -> _Line:
             mine.append(call)
     first, *others = lanes
     stretches = [stretch for lane in others for stretch in _stretches(lane, first)]
-    return _Line(first, [_branch(stretch, first) for stretch in stretches])
+    return _Line(first, [_branch(_Line(stretch), first) for stretch in stretches])
 
 
 def _stretches(lane: Sequence[Seen], line: Sequence[Seen]) -> list[list[Seen]]:
@@ -89,43 +91,37 @@ def _stretches(lane: Sequence[Seen], line: Sequence[Seen]) -> list[list[Seen]]:
     return found
 
 
-def _branch(calls: list[Seen], line: Sequence[Seen]) -> Branch:
-    begin = sum(one.end <= calls[0].start for one in line)
-    return Branch(calls, begin, max(begin, sum(one.start < calls[-1].end for one in line)))
+def _branch(branch: _Line, line: Sequence[Seen]) -> Branch:
+    over = max(branch.calls[-1].end, *(one.over for one in branch.branches), 0.0)
+    begin = sum(one.end <= branch.calls[0].start for one in line)
+    end = max(begin, sum(one.start < over for one in line))
+    return Branch(branch.calls, branch.branches, over, begin, end)
 
 
 class _Builder:
     def __init__(self, content: Content) -> None:
         self._content = content
         self._threads = 0
-        self._start = 0.0
 
     def program(self, lines: Sequence[_Line]) -> Script:
         """The first thread, with all others as branches of it."""
-        main, self._start = lines[0], lines[0].calls[0].start
-        branches = list(main.branches)
-        inner: dict[int, list[Branch]] = {}
-        for line in lines[1:]:
-            branch = _branch(line.calls, main.calls)
-            branches.append(branch)
-            inner[id(branch)] = line.branches
-        return self._script(_Line(main.calls, branches), "", (), self._start, inner)[0]
-
-    def _script(
-        self, line: _Line, thread: str, parents: tuple[CallId, ...], since: float,
-        inner: dict[int, list[Branch]],
-    ) -> tuple[Script, tuple[CallId, ...], float]:  # fmt: skip
-        """(script, last calls, their end) of a line that begins when ``parents`` ended, at ``since``."""
-        walk = _Walk(self, line, thread, parents, since, inner)
-        return Script(walk.span(0, len(line.calls), walk.branches)), walk.last, walk.since
+        main = lines[0]
+        branches = [*main.branches, *(_branch(line, main.calls) for line in lines[1:])]
+        return self._script(_Line(main.calls, branches), "", (), main.calls[0].start)[0]
 
     def branch(
-        self, branch: Branch, parents: tuple[CallId, ...], since: float, inner: dict[int, list[Branch]]
+        self, branch: Branch, parents: tuple[CallId, ...], since: float
     ) -> tuple[Script, tuple[CallId, ...], float]:
-        """A branch, under a thread of its own."""
+        """(script, last calls, their end) of a branch that begins when ``parents`` ended, at ``since``; under
+        a thread of its own."""
         self._threads += 1
-        line = _Line(branch.calls, inner.get(id(branch), []))
-        return self._script(line, str(self._threads), parents, since, inner)
+        return self._script(_Line(branch.calls, branch.inner), str(self._threads), parents, since)
+
+    def _script(
+        self, line: _Line, thread: str, parents: tuple[CallId, ...], since: float
+    ) -> tuple[Script, tuple[CallId, ...], float]:
+        walk = _Walk(self, line, thread, parents, since)
+        return Script(walk.span(0, len(line.calls), line.branches)), walk.last, walk.since
 
     def call(
         self, call: Seen, thread: str, index: int, parents: tuple[CallId, ...], before: _Done | None
@@ -147,16 +143,13 @@ class _Walk:
     """Along one line; ``last``: the calls that ended last, ``since`` their end."""
 
     def __init__(
-        self, builder: _Builder, line: _Line, thread: str, parents: tuple[CallId, ...], since: float,
-        inner: dict[int, list[Branch]],
-    ) -> None:  # fmt: skip
+        self, builder: _Builder, line: _Line, thread: str, parents: tuple[CallId, ...], since: float
+    ) -> None:
         self.last = parents
         self.since = since
-        self.branches = line.branches
         self._builder = builder
         self._calls = line.calls
         self._thread = thread
-        self._inner = inner
         self._before: _Done | None = None
         self._depth = 0
 
@@ -191,7 +184,7 @@ class _Walk:
         scripts = [Script(self.span(at, end, rest))] if end > at else []
         last, latest = list(self.last) if scripts else [], self.since
         for branch in beside:
-            script, calls, over = self._builder.branch(branch, parents, since, self._inner)
+            script, calls, over = self._builder.branch(branch, parents, since)
             scripts.append(script)
             last += calls
             latest = max(latest, over)
@@ -215,7 +208,7 @@ def _together(at: int, branches: Sequence[Branch]) -> tuple[int, list[Branch]]:
     which all of them are waited for, they)."""
     group = [one for one in branches if one.begin == at]
     while True:
-        end, over = max(one.end for one in group), max(one.calls[-1].end for one in group)
+        end, over = max(one.end for one in group), max(one.over for one in group)
         more = [
             one
             for one in branches

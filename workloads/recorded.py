@@ -17,6 +17,8 @@ ROLES = "hsuatf?"
 TORN = "last line cut short by a crash"
 DROPPED = "lines that a full disk took"
 LOST = "prompt whose lines were lost: shares nothing"
+EARLY = 0.1
+"""Quantile of what calls took outside of their engines."""
 _HASH = 16
 _LONGEST = 1 << 22
 
@@ -49,6 +51,7 @@ class Seen:
     engine by the scheduler's log, None: not known. ``reply``: hashes, of ``reply_size`` bytes or tokens.
 
     ``prompt`` None: it shares nothing that is known. ``follows``: the call whose reply its prompt quotes.
+    ``overhead``: seconds of a call outside of its engine, 0 where ``engine_s`` is not known.
     """
 
     where: str
@@ -66,11 +69,7 @@ class Seen:
     reply: tuple[int, ...] = ()
     reply_size: int = 0
     follows: Seen | None = None
-
-    @property
-    def overhead(self) -> float:
-        """Seconds that it took outside of its engine; 0 where that is not known."""
-        return 0.0 if self.engine_s is None else max(0.0, self.end - self.start - self.engine_s)
+    overhead: float = 0.0
 
     @property
     def by_tool(self) -> bool:
@@ -150,6 +149,7 @@ class _File:
                 case _:
                     raise row.wrong("event", "piece, model, call or dropped")
         self.found.calls.sort(key=lambda call: (call.start, call.end))
+        _set_overhead(self.found.calls)
         return self.found
 
     def piece(self, row: Fields) -> Piece:
@@ -207,6 +207,19 @@ class _File:
             return
         seen.prompt, seen.reply = piece, _hashes(row, "reply")
         seen.reply_size = row.integer("reply_size", high=1 << 34)
+
+
+def _set_overhead(calls: list[Seen]) -> None:
+    """Front, HTTP and the way from tokens to text: what EARLY of the calls took outside of their engines.
+
+    Others came in the middle of a step, and until its end their scheduler did not know of them: a simulated
+    engine makes that wait itself.
+    """
+    outside = sorted(one.end - one.start - one.engine_s for one in calls if one.engine_s is not None)
+    if outside:
+        least = max(0.0, outside[int(EARLY * (len(outside) - 1))])
+        for call in calls:
+            call.overhead = 0.0 if call.engine_s is None else least
 
 
 _GONE = Piece(None, "?", "byte", 1, 1, (0,))

@@ -5,8 +5,8 @@
 * A call's tokens are the engine's count; what prompts share is what their hashes say (``recorded_prompts``).
 * The time between a reply's end and the next call of its thread is a tool's, if the reply asked for one or
   the prompt ends with a tool's result, else of somebody who thinks. Overlaps are branches (``lanes``).
-* Where the scheduler's log says how long a call was in its engine, the rest of its time (front, HTTP, tokens
-  to text) is added to the pause before it: simulated calls take their engine's time only.
+* Simulated calls take their engine's time only. Where the scheduler's log tells that, what a call took
+  beside it (front, HTTP, tokens to text; one number for the recording) is added to the pause before it.
 * The arrival is that of the first call. Calls that did not finish are left out, and counted.
 """
 

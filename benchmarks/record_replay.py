@@ -1,0 +1,314 @@
+"""Recorded and replayed: do agents take as long in the simulator as they did, and hit as much?
+
+    python benchmarks/record_replay.py [--n 24] [--concurrency 8] [--agent react] [--suite repair]
+
+Real agents with real tools run against a small model on real vLLM (first come, first served), their replies
+scripted (workloads/agents/relay), through our gateway with --observe --record. From that run alone: step times
+are fitted to its own step log (bench calibrate), and the recording is replayed with bench run --engine sim,
+once with the recorded arrivals and once as a closed loop. Measured and simulated program latency (from the
+first call's arrival at the gateway to the last reply's end), prefix hits, TTFT and TPOT are printed side by
+side, with intervals: by bootstrap over programs, paired where both ran the same ones at the same times.
+
+A quarter of the programs, with another seed, run first and are not recorded: kernels are compiled by then.
+About 4 minutes on two quiet cores. Exit code 1 if the mean program latency with recorded arrivals is over 10 %
+off, or the hit rate over .05; 6 without vLLM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from bench.eventlog import read_tables  # noqa: E402
+from systems.engines.vllm_server import ServerOptions, VllmServer  # noqa: E402
+from systems.engines.vllm_virtual import EngineUnavailable  # noqa: E402
+from systems.gateway.options import GatewayOptions, Target  # noqa: E402
+from systems.gateway.process import GatewayProcess  # noqa: E402
+from systems.vllm_host.tiny import TinyLlama, write  # noqa: E402
+from vocabulary import BLOCK  # noqa: E402
+from workloads.agents import catalog  # noqa: E402
+from workloads.agents.contract import Script  # noqa: E402
+from workloads.agents.host_process import HostProcess  # noqa: E402
+from workloads.agents.job import Job  # noqa: E402
+from workloads.agents.relay.contract import RelayCall  # noqa: E402
+from workloads.agents.relay.server import Relay  # noqa: E402
+
+MODEL = "tiny-llama"
+CONTEXT = 32_768
+LIMITS = {"kv_blocks": 4096, "max_num_seqs": 8, "max_num_batched_tokens": 512, "max_model_len": CONTEXT}
+"""Of the engine; KV in 16-token blocks."""
+ENGINE_BLOCK = 32
+"""Tokens of a KV block of vLLM's CPU back end: its hits are whole ones."""
+LATENCY_BAR, HIT_BAR = 0.10, 0.05
+SAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Side:
+    """One run. ``latency``: per program, in order of arrival (s); ``ttft``, ``tpot``: per call (s);
+    ``cached``, ``prompt``: per program (tokens)."""
+
+    name: str
+    latency: np.ndarray[Any, Any]
+    ttft: np.ndarray[Any, Any]
+    tpot: np.ndarray[Any, Any]
+    cached: np.ndarray[Any, Any]
+    prompt: np.ndarray[Any, Any]
+
+    @property
+    def hit_rate(self) -> float:
+        """Prompt tokens that were cached, over all."""
+        return float(self.cached.sum() / self.prompt.sum())
+
+
+# -- the run that is recorded ----------------------------------------------------------
+
+
+async def agents(url: str, given: argparse.Namespace, run: str, n: int, folder: Path) -> list[RelayCall]:
+    """Run ``n`` programs against ``url``. Raises RuntimeError if one of them did not finish."""
+    agent = catalog.agent(given.agent)
+    suite = catalog.suite_of(agent, given.suite)
+    seed = given.seed + (run == "warm")
+    tasks = suite.tasks(n, seed, None)
+    scripts: dict[int, Script] = {number: agent.script(task, seed) for number, task in enumerate(tasks)}
+    calls: list[RelayCall] = []
+    async with Relay(url, MODEL, run=run, scripts=scripts, told=calls.append, cache_salt=run) as relay:
+        job = Job(
+            given.agent, suite.name, n, seed, given.concurrency, relay.url, MODEL, str(folder / "sandboxes"),
+            sandbox=given.sandbox, owner=run,
+        )  # fmt: skip
+        ended = []
+        async with HostProcess(job, folder / "host.log") as host:
+            async for event in host.events():
+                ended += [event["outcome"]] if event["event"] == "ended" else []
+    if ended != ["finished"] * n or any(call.outcome != "finished" for call in calls):
+        raise RuntimeError(f"{run}: programs {ended}, calls {[c.reason for c in calls if c.reason][:3]}")
+    return calls
+
+
+def recorded(given: argparse.Namespace, folder: Path) -> tuple[Path, Path]:
+    """(recording, step log) of the run. Raises EngineUnavailable."""
+    model = write(folder / "model", TinyLlama(context=CONTEXT, ends=False))
+    limits: dict[str, Any] = {**LIMITS, "kv_blocks": LIMITS["kv_blocks"] * BLOCK // ENGINE_BLOCK}
+    options = ServerOptions(model, scheduler="fcfs", block_size=ENGINE_BLOCK, **limits)
+    with VllmServer(options, folder / "engine") as server:
+        assert server.calls is not None  # it has our scheduler
+        assert server.steps is not None
+        asyncio.run(agents(server.url, given, "warm", max(2, given.n // 4), folder / "warm"))
+        began = server.steps.read_bytes().count(b"\n")
+        target = Target(
+            server.url, str(server.calls), max_num_batched_tokens=LIMITS["max_num_batched_tokens"]
+        )
+        observing = GatewayOptions(
+            (target,), system="session-pinned", observe=True, record=str(folder / "recording")
+        )
+        with GatewayProcess(observing, folder / "gateway") as gateway:
+            calls = asyncio.run(agents(gateway.url, given, "run", given.n, folder / "run"))
+        lines = server.steps.read_bytes().splitlines(keepends=True)
+    scripted = sum(call.scripted_tokens for call in calls)
+    decoded = sum(call.output_tokens for call in calls)
+    print(f"{len(calls)} calls; {decoded} tokens decoded, {scripted} scripted")
+    if scripted != decoded:
+        raise RuntimeError("the engine did not decode what was scripted")
+    steps = folder / "steps.jsonl"
+    steps.write_bytes(b"".join([lines[0], *lines[max(1, began) :]]))
+    return folder / "recording", steps
+
+
+def measured(recording: Path) -> Side:
+    """The run as its own recording has it."""
+    lines = [json.loads(line) for path in sorted(recording.iterdir()) for line in path.open()]
+    calls = [line for line in lines if line["event"] == "call" and line["outcome"] == "finished"]
+    programs: dict[int, list[dict[str, Any]]] = {}
+    for call in sorted(calls, key=lambda one: one["t_arrive"]):
+        programs.setdefault(call["program"], []).append(call)
+    rows = list(programs.values())
+    decoding = [call for call in calls if call["output_tokens"] > 1]
+    return Side(
+        "measured",
+        np.array([max(c["t_end"] for c in row) - row[0]["t_arrive"] for row in rows]),
+        np.array([c["t_first"] - c["t_arrive"] for c in calls]),
+        np.array([(c["t_end"] - c["t_first"]) / (c["output_tokens"] - 1) for c in decoding]),
+        np.array([sum(c["cached_tokens"] for c in row) for row in rows]),
+        np.array([sum(c["prompt_tokens"] for c in row) for row in rows]),
+    )  # fmt: skip
+
+
+# -- the replay ------------------------------------------------------------------------
+
+
+def bench(*words: object) -> str:
+    """The output of a verb. Raises CalledProcessError."""
+    command = [sys.executable, "-m", "bench.cli.main", *map(str, words)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"bench {words[0]}: exit code {done.returncode}: {done.stderr.strip()[-600:]}")
+    return done.stdout
+
+
+def replayed(name: str, recording: Path, calibration: Path, out: Path, *more: object) -> Side:
+    """A simulated run of the recording."""
+    limits = [f"--knob=engine.{key}={value}" for key, value in LIMITS.items()]
+    bench(
+        "run", "--engine", "sim", "--system", "vllm-opt", "--workload", recording, "--model", MODEL,
+        "--gpu", "cpu", "--knob", f"latency.calibration={calibration}", *limits, "--out", out, *more,
+    )  # fmt: skip
+    (cell,) = (path for path in out.iterdir() if (path / "manifest.json").is_file())
+    tables = read_tables(cell)
+    calls, programs = tables.calls, tables.programs.sort_values("t_arrive")
+    cached = calls.cached_tokens - calls.cached_tokens % ENGINE_BLOCK
+    hits = cached.groupby(calls.program).sum()[programs.program]
+    decoding = calls[calls.output_tokens > 1]
+    return Side(
+        name,
+        (programs.t_end - programs.t_arrive).to_numpy(),
+        (calls.t_first_token - calls.t_arrive).to_numpy(),
+        ((decoding.t_end - decoding.t_first_token) / (decoding.output_tokens - 1)).to_numpy(),
+        hits.to_numpy(),
+        programs.prompt_tokens.to_numpy(),
+    )
+
+
+# -- side by side ----------------------------------------------------------------------
+
+
+def interval(values: np.ndarray[Any, Any], of: Any = np.mean) -> list[float]:
+    """95 %, by bootstrap over the values."""
+    draw = np.random.default_rng(7)
+    found = [float(of(draw.choice(values, len(values)))) for _ in range(SAMPLES)]
+    return [float(np.quantile(found, q)) for q in (0.025, 0.975)]
+
+
+def ratio(ours: Side, theirs: Side, paired: bool) -> dict[str, Any]:
+    """Simulated over measured mean latency, and the difference of hit rates, with intervals over programs."""
+    draw, n = np.random.default_rng(7), len(theirs.latency)
+    means, hits = [], []
+    for _ in range(SAMPLES):
+        theirs_at = draw.integers(n, size=n)
+        ours_at = theirs_at if paired else draw.integers(n, size=n)
+        means.append(ours.latency[ours_at].mean() / theirs.latency[theirs_at].mean())
+        hits.append(
+            ours.cached[ours_at].sum() / ours.prompt[ours_at].sum()
+            - theirs.cached[theirs_at].sum() / theirs.prompt[theirs_at].sum()
+        )
+    return {
+        "latency": float(ours.latency.mean() / theirs.latency.mean()),
+        "latency_95": [float(np.quantile(means, q)) for q in (0.025, 0.975)],
+        "hits": ours.hit_rate - theirs.hit_rate,
+        "hits_95": [float(np.quantile(hits, q)) for q in (0.025, 0.975)],
+        "paired": paired,
+    }
+
+
+def numbers(side: Side) -> dict[str, Any]:
+    """What is printed of one run, seconds."""
+    found: dict[str, Any] = {
+        "programs": len(side.latency),
+        "calls": len(side.ttft),
+        "hit_rate": side.hit_rate,
+    }
+    quantities: dict[str, Any] = {"latency_mean": np.mean, "latency_p50": np.median, "latency_p95": _p95}
+    for name, of in quantities.items():
+        found[name], found[f"{name}_95"] = float(of(side.latency)), interval(side.latency, of)
+    for name in ("ttft", "tpot"):
+        values = getattr(side, name)
+        found[name], found[f"{name}_95"] = float(values.mean()), interval(values)
+    return found
+
+
+def _p95(values: np.ndarray[Any, Any]) -> float:
+    return float(np.quantile(values, 0.95))
+
+
+def show(found: Mapping[str, Any]) -> None:
+    """The table."""
+    rows = {"latency_mean": "s", "latency_p50": "s", "latency_p95": "s", "ttft": "ms", "tpot": "ms"}
+    sides = found["sides"]
+    print(f"\n| | {' | '.join(sides)} |\n|---|{'---|' * len(sides)}")
+    for name, unit in rows.items():
+        by = 1e3 if unit == "ms" else 1.0
+        cells = [_cell(side[name] * by, [end * by for end in side[f"{name}_95"]]) for side in sides.values()]
+        print(f"| {name.replace('_', ' ')} ({unit}) | {' | '.join(cells)} |")
+    print(f"| hit rate | {' | '.join(format(side['hit_rate'], '.3f') for side in sides.values())} |\n")
+    for name, one in found["ratios"].items():
+        print(f"{name} / measured: mean latency {_cell(one['latency'], one['latency_95'])}, hit rate "
+              f"{one['hits']:+.3f} [{one['hits_95'][0]:+.3f}, {one['hits_95'][1]:+.3f}]"
+              f"{', paired' if one['paired'] else ''}")  # fmt: skip
+    print("\n".join(f"MISSED: {one}" for one in found["missed"]) or "bars met: 10 % and .05")
+
+
+def _cell(value: float, ends: Sequence[float]) -> str:
+    return f"{value:.3g} [{ends[0]:.3g}, {ends[1]:.3g}]"
+
+
+def compare(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Everything, from the run to the verdict."""
+    recording, steps = recorded(given, folder)
+    print(bench("trace", "stats", recording))
+    calibration = folder / "calibration.json"
+    fitted = json.loads(bench(
+        "calibrate", steps, "--model", MODEL, "--gpu", "cpu", "--out", calibration, "--json"
+    ))  # fmt: skip
+    truth = measured(recording)
+    arrivals = replayed("recorded arrivals", recording, calibration, folder / "arrivals")
+    loop = replayed(
+        "closed loop", recording, calibration, folder / "loop", "--concurrency", given.concurrency
+    )
+    ratios = {"recorded arrivals": ratio(arrivals, truth, True), "closed loop": ratio(loop, truth, False)}
+    one = ratios["recorded arrivals"]
+    missed = []
+    if not abs(one["latency"] - 1) <= LATENCY_BAR:
+        missed.append(f"mean program latency is {one['latency']:.3f} times the measured one")
+    if not abs(one["hits"]) <= HIT_BAR:
+        missed.append(f"the hit rate is {one['hits']:+.3f} off")
+    sides = {side.name: numbers(side) for side in (truth, arrivals, loop)}
+    size = sum(path.stat().st_size for path in recording.iterdir())
+    return {
+        "agent": given.agent, "suite": given.suite, "n": given.n, "concurrency": given.concurrency,
+        "seed": given.seed, "limits": LIMITS, "bytes_per_call": size / sides["measured"]["calls"],
+        "fit": fitted, "sides": sides, "ratios": ratios, "missed": missed,
+    }  # fmt: skip
+
+
+def main() -> int:
+    """Run, print; the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--n", type=int, default=24)
+    parser.add_argument("--concurrency", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--agent", default="react")
+    parser.add_argument("--suite", default="repair")
+    parser.add_argument("--sandbox", default="bwrap")
+    parser.add_argument("--keep", type=Path, help="a new folder: recording, logs and results stay")
+    parser.add_argument("--json", type=Path, help="write all figures there")
+    given = parser.parse_args()
+    try:
+        with tempfile.TemporaryDirectory() as name:
+            found = compare(given, given.keep or Path(name))
+    except EngineUnavailable as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 6
+    show(found)
+    print(f"{found['bytes_per_call']:.0f} bytes a call in the recording")
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=1) + "\n")
+    return 1 if found["missed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
