@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from bench.drivers.loop import run  # noqa: E402
 from benchmarks.gateway_parts import processes  # noqa: E402
 from benchmarks.gateway_parts.processes import FakeEngine  # noqa: E402
 from benchmarks.gateway_parts.streams import Load, Tally  # noqa: E402
@@ -103,7 +104,7 @@ async def measure(door: Door, prefix: str) -> dict[str, float]:
 
 def added(runs: list[dict[str, dict[str, float]]], way: str, what: str) -> list[float]:
     """Over the direct one of the same repeat, in ms."""
-    return [run[way][what] - run[WAYS[0]][what] for run in runs]
+    return [one[way][what] - one[WAYS[0]][what] for one in runs]
 
 
 def spread(values: list[float]) -> str:
@@ -115,25 +116,25 @@ def main() -> int:
     """Measure and print; the exit code."""
     given = arguments()
     if given.serve:
-        asyncio.run(serve(given.serve, given.scripted))
+        run(serve(given.serve, given.scripted))
         return 0
     with contextlib.ExitStack() as stack:
         engine = stack.enter_context(FakeEngine(first_s=FIRST_S, gap_s=GAP_S))
         doors = {WAYS[0]: Door(engine.port, 0)}
         doors |= {way: stack.enter_context(relay(engine.url, way)) for way in WAYS[1:]}
         runs = [
-            {way: asyncio.run(measure(door, f"r{number}")) for way, door in doors.items()}
+            {way: run(measure(door, f"r{number}")) for way, door in doors.items()}
             for number in range(given.repeat)
         ]
     print(f"{STREAMS} streams of {CHUNKS} chunks, {given.repeat} repeats: median (least to most)")
     for way in WAYS[1:]:
         first, last = (spread(added(runs, way, what)) for what in ("first_ms", "last_ms"))
-        cpu = spread([run[way]["cpu_us"] / 1e3 for run in runs])
+        cpu = spread([one[way]["cpu_us"] / 1e3 for one in runs])
         print(f"  {way}: first token +{first} ms, last +{last} ms, CPU {cpu} ms a call")
     if given.json:
         given.json.write_text(json.dumps({"bar_ms": BAR_MS, "runs": runs}, indent=1) + "\n")
     late = [way for way in WAYS[1:] if not statistics.median(added(runs, way, "first_ms")) < BAR_MS]
-    broken = sum(one["errors"] for run in runs for one in run.values())
+    broken = sum(one["errors"] for turn in runs for one in turn.values())
     print(f"missed: {', '.join(late) or 'none'}; replies that were not whole: {broken:g}")
     return 1 if late or broken else 0
 

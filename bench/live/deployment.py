@@ -32,8 +32,6 @@ from vocabulary import BLOCK
 
 FLUSH_S = 10.0
 EVENTS = "events.jsonl"
-AGENTS = "agents"
-"""Workloads of this kind, ``agents:react`` and others, are scripted where the model is the tiny one."""
 PLAIN_VOCABULARY = 1000
 """Token ids that any model has; which ones a prompt has does not matter to an engine."""
 
@@ -197,10 +195,9 @@ def _model(plan: LivePlan, folder: Path) -> Path | str:
 
 
 def tiny_model(plan: LivePlan) -> TinyLlama:
-    """As long as the run may be; agents' has no end, for replies have scripted lengths in every API."""
-    usual = TinyLlama()
-    agents = plan.config.workload.partition(":")[0] == AGENTS
-    return replace(usual, context=max(usual.context, plan.engine.max_model_len), ends=not agents)
+    """As long as the run may be; agents' has no end: their replies have scripted lengths in every API."""
+    usual, longest = TinyLlama(), plan.engine.max_model_len
+    return replace(usual, context=max(usual.context, longest), ends=not plan.config.agents)
 
 
 def _tiny_name(plan: LivePlan) -> str:
