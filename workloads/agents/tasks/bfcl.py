@@ -70,7 +70,11 @@ class BfclToolbox:
             raise ToolError(f"there is no tool '{name}'; there are {', '.join(self._specs)}")
         if wrong := wrong_arguments(self._specs[name], arguments):
             raise ToolError(wrong)
-        result: Mapping[str, Any] = getattr(self._tools[self._class_of[name]], name)(**arguments)
+        function = getattr(self._tools[self._class_of[name]], name)
+        try:
+            result: Mapping[str, Any] = function(**arguments)
+        except ArithmeticError as error:
+            raise ToolError(f"{name} cannot compute that: {error}") from error
         return deepcopy(result)  # or a later call would change what an earlier one answered
 
     def _state(self) -> dict[str, dict[str, Any]]:

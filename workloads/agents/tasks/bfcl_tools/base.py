@@ -32,6 +32,6 @@ class Tools:
         return {name: deepcopy(value) for name, value in vars(self).items() if not name.startswith("_")}
 
 
-def with_numbers(table: Mapping[str, Any]) -> dict[Any, Any]:
+def with_numbers(table: Mapping[Any, Any]) -> dict[Any, Any]:
     """JSON has no keys that are numbers, the functions take numbers: keys of digits become some."""
-    return {int(key) if key.isdigit() else key: value for key, value in table.items()}
+    return {int(key) if str(key).isdecimal() else key: value for key, value in table.items()}

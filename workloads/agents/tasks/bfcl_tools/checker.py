@@ -29,17 +29,17 @@ def why_wrong(start: State, steps: Sequence[Step], truth: Sequence[Sequence[Step
     A turn is cut off as late as its state allows, from the last to the first: a later end has more results
     before it and leaves more calls to the turns before, so no other cut does better.
     """
-    end, last = len(steps), True
+    end = len(steps)
     for number, turn in reversed(list(enumerate(truth, 1))):
         if not turn:
             continue
         wanted = turn[-1].state
         cut = next((at for at in range(end, 0, -1) if steps[at - 1].state == wanted), 0)
-        if not cut or (last and cut < end and turn is truth[-1]):
+        if not cut or (number == len(truth) and cut < end):
             return f"turn {number}: {_differing(start, steps[:end], wanted)}"
         if lacking := _lacking(turn, steps[:cut]):
             return f"turn {number}: no call had the result of the ground truth's {lacking}"
-        end, last = cut - 1, False
+        end = cut - 1
     return ""
 
 

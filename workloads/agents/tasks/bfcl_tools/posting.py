@@ -34,14 +34,8 @@ class TwitterAPI(Tools):
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__(config)
-        self.tweets = with_numbers(config.get("tweets", {}))
-        self.tweets = {number: dict(tweet) for number, tweet in self.tweets.items()}
-        self.comments = {number: list(said) for number, said in with_numbers(self._said(config)).items()}
-
-    @staticmethod
-    def _said(config: Mapping[str, Any]) -> Mapping[str, Any]:
-        comments: Mapping[str, Any] = config.get("comments", {})
-        return comments
+        self.tweets = with_numbers(self.tweets)
+        self.comments = with_numbers(self.comments)
 
     def authenticate_twitter(self, username: str, password: str) -> Result:
         """Log in."""

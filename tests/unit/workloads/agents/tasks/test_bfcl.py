@@ -98,6 +98,7 @@ def test_failures_are_text(task):
     box = task.toolbox()
     assert "there is no tool 'fly'" in call(box, "fly")["error"]
     assert "wants 'ticket_id'" in call(box, "get_ticket")["error"]
+    assert "add cannot compute" in call(box, "add", a=10**400, b=0.5)["error"]
     assert "there is no ticket 6" in call(box, "get_ticket", ticket_id=6)["error"]
 
 

@@ -9,8 +9,8 @@ from workloads.agents.tasks.repair_tools import (
     NO_PYTHON,
     RepairToolbox,
     clipped,
-    said,
     line_of_tests,
+    said,
 )
 from workloads.sandboxes.contract import Executed, SandboxError
 

@@ -1,3 +1,7 @@
+import random
+from collections import Counter
+from itertools import combinations_with_replacement, pairwise
+
 from workloads.agents.tasks.bfcl_tools.checker import Step, why_wrong
 
 START = {"C": {"n": 0}}
@@ -59,3 +63,38 @@ def test_a_turn_without_calls_may_have_any():
     truth = [[step("a", 1)], [], [step("c", 3)]]
     assert why_wrong(START, [step("a", 1), step("x", 2), step("c", 3)], truth) == ""
     assert why_wrong(START, [step("a", 1), step("x", 7)], [[step("a", 1)], []]) == ""
+
+
+def right_as_bfcl_has_it(turns, truth):
+    """Its check of calls whose turns are known, on results and states that are numbers."""
+    so_far, state = Counter(), 0
+    for calls, true_calls in zip(turns, truth, strict=True):
+        so_far.update(call.name for call in calls)
+        state = calls[-1].state["C"]["n"] if calls else state
+        if true_calls and not (
+            calls
+            and state == true_calls[-1].state["C"]["n"]
+            and Counter(call.name for call in true_calls) <= so_far
+        ):
+            return False
+    return True
+
+
+def test_right_is_what_some_cut_into_turns_makes_right():
+    rng = random.Random(5)
+    outcomes = Counter()
+    for _ in range(3000):
+        steps = [step(rng.choice("ab"), rng.randrange(2)) for _ in range(rng.randrange(6))]
+        truth = [
+            [step(rng.choice("ab"), rng.randrange(2)) for _ in range(rng.randrange(3))]
+            for _ in range(rng.randrange(1, 4))
+        ]
+        cuts = combinations_with_replacement(range(len(steps) + 1), len(truth) - 1)
+        bounds = ([0, *cut, len(steps)] for cut in cuts)
+        possible = any(
+            right_as_bfcl_has_it([steps[a:b] for a, b in pairwise(bound)], truth)
+            for bound in bounds
+        )
+        assert (why_wrong(START, steps, truth) == "") == possible, (steps, truth)
+        outcomes[possible] += 1
+    assert min(outcomes.values()) > 300
