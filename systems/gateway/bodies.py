@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from systems.gateway.errors import Refused
+from systems.gateway.errors import CHAT, MESSAGES, RESPONSES, Refused, Speech
 from vocabulary import BLOCK, Segment, Snapshot
 
 OURS = frozenset({"program_id", "thread_id", "service", "wait", "exec_s"})
@@ -20,20 +20,21 @@ _TEXT_BLOCK = 4 * BLOCK
 
 class Endpoint(NamedTuple):
     """``prompt``: the field that holds it; ``usage_option``: streams say their usage if they are asked to;
-    ``anthropic``: how errors look; ``names_itself``: the request's id is in the body, not in a header."""
+    ``speech``: how its clients are spoken to; ``names_itself``: the request's id is in the body, not in a
+    header."""
 
     path: str
     prompt: str
     usage_option: bool = False
-    anthropic: bool = False
+    speech: Speech = CHAT
     names_itself: bool = False
 
 
 ENDPOINTS = (
     Endpoint("/v1/chat/completions", "messages", usage_option=True),
     Endpoint("/v1/completions", "prompt", usage_option=True),
-    Endpoint("/v1/responses", "input", names_itself=True),
-    Endpoint("/v1/messages", "messages", anthropic=True),
+    Endpoint("/v1/responses", "input", speech=RESPONSES, names_itself=True),
+    Endpoint("/v1/messages", "messages", speech=MESSAGES),
 )
 """Where policies decide; all other paths below /v1/ are passed through."""
 
@@ -59,6 +60,14 @@ class Ask:
         extra = self.data.get("vllm_xargs")
         tool = extra.get("tool") if isinstance(extra, dict) else None
         return tool if isinstance(tool, str) else ""
+
+    def alike(self) -> int:
+        """A hash of what is asked, in whatever order its keys are, streamed or not: of a retry, the same."""
+        asked = {key: value for key, value in self.data.items() if key not in ("stream", "stream_options")}
+        try:
+            return hash(orjson.dumps(asked, option=orjson.OPT_SORT_KEYS))
+        except orjson.JSONEncodeError:  # too deep
+            return hash(self.raw)
 
     @property
     def parts(self) -> int:

@@ -67,7 +67,7 @@ class Books:
         prompt = segments(ask) if self._reads_prompt else ()
         program = self._programs.start(caller.name, arrived)
         turns = program.turns if caller.name else self._nobodys
-        turn, before = turns.take(caller, hash(ask.raw))
+        turn, before = turns.take(caller, hash(ask.raw), ask.alike)
         if before is not None and before.ticket is not None:
             text = "given up: the same turn was asked for again"
             self._cut(before.ticket, Refused(409, text, outcome="disconnected"))
@@ -130,6 +130,8 @@ class Books:
         passage.outcome, passage.status, passage.reason = outcome, status, reason
         passage.t_end = self._now()
         ticket.task = None
+        if outcome in _FAILED:  # now: its retry may be here before the scheduler's row is
+            ticket.turn.fail(ticket.ask.alike())
         worker = ticket.worker
         if worker is None:
             self._give_up(ticket)

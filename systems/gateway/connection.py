@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple, Protocol, cast
 
 from systems.gateway.bodies import ENDPOINTS, Endpoint
-from systems.gateway.errors import Refused
+from systems.gateway.errors import CHAT, Refused
 from systems.gateway.outlet import Outlet, RawOutlet
 
 _LOG = logging.getLogger("gateway")
@@ -235,7 +235,7 @@ class Connection(asyncio.Protocol):
         self._run(head, partial(self._listener.calls.refuse, head.endpoint, refused, size, outlet), outlet)
 
     def _out(self, head: Head | None, keeps: bool) -> RawOutlet:
-        return RawOutlet(self.transport, head is not None and head.endpoint.anthropic, keeps)
+        return RawOutlet(self.transport, CHAT if head is None else head.endpoint.speech, keeps)
 
     def _run(self, head: Head, answer: Answer, outlet: RawOutlet) -> None:
         self.task = asyncio.get_running_loop().create_task(self._serve(head, answer, outlet))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import orjson
 from aiohttp import web
@@ -11,6 +12,9 @@ JSON = "application/json"
 _KINDS = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error",
           405: "invalid_request_error", 409: "conflict_error", 413: "request_too_large"}  # fmt: skip
 """By status; all others are ``api_error``."""
+_AGAIN = dict.fromkeys((502, 503, 504), "overloaded_error")
+"""Anthropic's word for what is worth another try. Claude Code asks again on it, as it had asked; after an
+``api_error`` in a stream it asks once more without one, where no heartbeat can reach it (docs/clients.md)."""
 _CODES = {401: "invalid_api_key", 409: "superseded", 413: "request_too_large", 502: "engine_lost",
           503: "unavailable", 504: "timeout"}  # fmt: skip
 
@@ -55,6 +59,7 @@ def error_body(status: int, message: str, param: str = "", anthropic: bool = Fal
     """An error object of ``status`` as JSON."""
     kind = _KINDS.get(status, "api_error")
     if anthropic:
+        kind = _AGAIN.get(status, kind)
         return orjson.dumps({"type": "error", "error": {"type": kind, "message": message}})
     error: Mapping[str, object] = {
         "message": message, "type": kind, "param": param or None, "code": _CODES.get(status)
@@ -62,7 +67,39 @@ def error_body(status: int, message: str, param: str = "", anthropic: bool = Fal
     return orjson.dumps({"error": error})
 
 
-def error_event(body: bytes, anthropic: bool = False) -> bytes:
-    """A server-sent event that ends a stream with an error: ``body`` is a JSON object on one line."""
-    head = b"event: error\n" if anthropic else b""
-    return head + b"data: " + b" ".join(body.split(b"\n")) + b"\n\n"
+class Speech(NamedTuple):
+    """What the gateway itself says in a stream of a dialect. ``heartbeat``: an event or a comment that every
+    client of the dialect skips, and that its clock for silence sees; ``anthropic``: how errors look;
+    ``error``: an error's body (a JSON object) as the event that ends the stream."""
+
+    heartbeat: bytes
+    error: Callable[[bytes], bytes]
+    anthropic: bool = False
+
+
+def _bare_event(body: bytes) -> bytes:
+    return b"data: " + b" ".join(body.split(b"\n")) + b"\n\n"
+
+
+def _named_event(body: bytes) -> bytes:
+    return b"event: error\n" + _bare_event(body)
+
+
+def _response_event(body: bytes) -> bytes:
+    """With a type and a number, as all events of /v1/responses, besides the error as elsewhere."""
+    try:
+        error = orjson.loads(body)["error"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):  # an engine's, in a shape of its own
+        error = body.decode(errors="replace")
+    fields = error if isinstance(error, dict) else {"message": str(error)}
+    said = {key: fields.get(key) for key in ("code", "message", "param")}
+    return _named_event(orjson.dumps({"type": "error", "sequence_number": 0, **said, "error": fields}))
+
+
+CHAT = Speech(b": waiting\n\n", _bare_event)
+"""Comments: strict readers of chat chunks take no event that is none (OpenCode stops at one)."""
+MESSAGES = Speech(b'event: ping\ndata: {"type": "ping"}\n\n', _named_event, anthropic=True)
+RESPONSES = Speech(
+    b'event: keepalive\ndata: {"type": "keepalive", "sequence_number": 0}\n\n', _response_event
+)
+"""What OpenAI itself sends. Codex counts events alone: comments do not keep it from giving up."""

@@ -74,7 +74,7 @@ class Front:
 
     def _call(self, endpoint: Endpoint) -> Handler:
         async def call(request: web.Request) -> web.StreamResponse:
-            outlet = AppOutlet(request, endpoint.anthropic)
+            outlet = AppOutlet(request, endpoint.speech)
             try:
                 self.check(request.headers)
                 raw = await self._read(request)

@@ -13,7 +13,7 @@ from http import HTTPStatus
 
 from aiohttp import HttpVersion11, web
 
-from systems.gateway.errors import Refused, error_event
+from systems.gateway.errors import Refused, Speech
 
 HIGH_WATER, LOW_WATER = 1 << 18, 1 << 16
 """Bytes that wait for a client which does not read, from which on the engine is not read either."""
@@ -21,20 +21,19 @@ Headers = Sequence[tuple[str, str]]
 Sent = web.StreamResponse | None
 """What aiohttp wants to have back from a handler; nothing where the reply went to a raw connection."""
 _EVENTS = (("Content-Type", "text/event-stream; charset=utf-8"), ("Cache-Control", "no-cache"))
-_HEARTBEAT = b": waiting\n\n"
 _DRAIN_S = 0.02
 _LAST = b"0\r\n\r\n"
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
 class Outlet(ABC):
-    """``streams``: the client wants events, so heartbeats make sense to it; ``anthropic``: how it wants
-    errors. ``begun``: the head is sent; ``passed``: bytes of the engine's, too. ``written_at``: when
+    """``streams``: the client wants events, so heartbeats make sense to it; ``speech``: how it is
+    spoken to. ``begun``: the head is sent; ``passed``: bytes of the engine's, too. ``written_at``: when
     anything was sent last (s)."""
 
-    def __init__(self, anthropic: bool, chunked: bool) -> None:
+    def __init__(self, speech: Speech, chunked: bool) -> None:
         self.streams = self.begun = self.passed = False
-        self.anthropic = anthropic
+        self.speech = speech
         self.written_at = 0.0
         self._transport: asyncio.Transport | None = None
         self._chunked = chunked
@@ -89,7 +88,7 @@ class Outlet(ABC):
 
     async def refuse(self, refused: Refused, now: float = 0.0) -> Sent:
         """Our own error: as a reply, or as the last event of a stream that has begun."""
-        body = refused.body(self.anthropic)
+        body = refused.body(self.speech.anthropic)
         if not self.begun:
             return self.whole(refused.status, refused.headers(), body)
         self.fail(body, now)
@@ -97,13 +96,13 @@ class Outlet(ABC):
 
     def fail(self, body: bytes, now: float) -> None:
         """An error in a reply that has begun: an event of its own."""
-        self.write((b"" if self._between else b"\n\n") + error_event(body, self.anthropic), now)
+        self.write((b"" if self._between else b"\n\n") + self.speech.error(body), now)
 
     async def beat(self, now: float) -> None:
         """Tell a client that waits for events that we are still here; not in the middle of an event."""
         if self.streams and self._between and not self.full:
             await self.begin()
-            self.write(_HEARTBEAT, now)
+            self.write(self.speech.heartbeat, now)
 
     async def drained(self) -> None:
         """Wait until a client that was behind has read on."""
@@ -118,8 +117,8 @@ class Outlet(ABC):
 class AppOutlet(Outlet):
     """To a request of aiohttp's."""
 
-    def __init__(self, request: web.Request, anthropic: bool) -> None:
-        super().__init__(anthropic, request.version >= HttpVersion11)
+    def __init__(self, request: web.Request, speech: Speech) -> None:
+        super().__init__(speech, request.version >= HttpVersion11)
         self._request = request
         self._response = web.StreamResponse()
 
@@ -145,8 +144,8 @@ class AppOutlet(Outlet):
 class RawOutlet(Outlet):
     """To a connection of HTTP/1.1; ``keeps``: another request may follow on it."""
 
-    def __init__(self, transport: asyncio.Transport, anthropic: bool, keeps: bool) -> None:
-        super().__init__(anthropic, chunked=True)
+    def __init__(self, transport: asyncio.Transport, speech: Speech, keeps: bool) -> None:
+        super().__init__(speech, chunked=True)
         self._transport = transport
         self.keeps = keeps
 

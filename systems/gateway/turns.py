@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from systems.gateway.identity import Caller
@@ -15,9 +16,10 @@ class Turn:
 
     ``index`` counts the thread's turns, ``attempt`` how often this one came. ``ticket`` is its last
     attempt while that is open; ``failed``: that came to nothing; ``place``: its key's, None without one.
+    ``alike``: a hash that its retry has, too, even if that is written otherwise; 0 until it has failed.
     """
 
-    __slots__ = ("attempt", "digest", "failed", "index", "place", "thread", "ticket")
+    __slots__ = ("alike", "attempt", "digest", "failed", "index", "place", "thread", "ticket")
 
     def __init__(self, thread: str, index: int, attempt: int, digest: int, place: Place | None) -> None:
         self.thread = thread
@@ -27,6 +29,11 @@ class Turn:
         self.place = place
         self.ticket: Any = None
         self.failed = False
+        self.alike = 0
+
+    def fail(self, alike: int) -> None:
+        """It came to nothing; ``ticket`` stays until it is charged."""
+        self.failed, self.alike = True, alike
 
 
 class Turns:
@@ -43,14 +50,17 @@ class Turns:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def take(self, caller: Caller, digest: int) -> tuple[Turn, Turn | None]:
-        """The call's turn, and the attempt before it if it is one again.
+    def take(
+        self, caller: Caller, digest: int, alike: Callable[[], int] = lambda: 0
+    ) -> tuple[Turn, Turn | None]:
+        """The call's turn, and the attempt before it if it is one again. ``digest``: of its bytes; ``alike``
+        is asked only after a failure.
 
         The same again is: the place of a call that is open or has failed; the place and body of the thread's
         last call; that body alone, if that call has failed or the client says that it retries.
         """
         place = place_of(caller, digest)
-        before = self._again(caller, place, digest)
+        before = self._again(caller, place, digest, alike)
         following = self._next.get(caller.thread, 0) if caller.name else 0
         index, attempt = (following, 1) if before is None else (before.index, before.attempt + 1)
         turn = Turn(caller.thread, index, attempt, digest, place)
@@ -72,12 +82,16 @@ class Turns:
         if turn.place is not None and self._keys.get(turn.place) is turn:
             del self._keys[turn.place]
 
-    def _again(self, caller: Caller, place: Place | None, digest: int) -> Turn | None:
+    def _again(
+        self, caller: Caller, place: Place | None, digest: int, alike: Callable[[], int]
+    ) -> Turn | None:
         if place is not None and (found := self._keys.get(place)) is not None:
             return found
         last = self._last.get(caller.thread)
-        if last is None or last.digest != digest:
+        if last is None:
             return None
+        if last.digest != digest:
+            return last if last.failed and last.alike and last.alike == alike() else None
         same = last.failed or caller.retried or (place is not None and place == last.place)
         return last if same else None
 

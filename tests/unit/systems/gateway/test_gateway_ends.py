@@ -8,7 +8,7 @@ import pytest
 
 from bench.fidelity.server_calls import request_name
 from systems.gateway.call_log import names_of
-from systems.gateway.errors import Refused
+from systems.gateway.errors import CHAT, Refused
 from systems.gateway.options import Target
 from systems.gateway.outbox import Outbox
 from systems.gateway.outlet import RawOutlet
@@ -224,10 +224,10 @@ async def test_a_reply_to_a_client_that_has_just_left_is_nobodys_error():
         def write(self, data):
             raise RuntimeError("the handler is closed")  # as uvloop's does
 
-    outlet = RawOutlet(Closed(), anthropic=False, keeps=True)
+    outlet = RawOutlet(Closed(), speech=CHAT, keeps=True)
     await outlet.begin()
     await outlet.refuse(Refused(409, "given up"))
-    RawOutlet(Closed(), anthropic=False, keeps=True).whole(200, (), b"")
+    RawOutlet(Closed(), speech=CHAT, keeps=True).whole(200, (), b"")
 
 
 def test_an_end_that_no_engine_has_heard_of_is_taken_back(tmp_path):

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from systems.gateway.errors import CHAT
 from systems.gateway.intake import Intake
 from systems.gateway.observe import Passage
 from systems.gateway.outlet import RawOutlet
@@ -43,7 +44,7 @@ def passing():
 
 def begun():
     wire = Wire()
-    outlet = RawOutlet(wire, anthropic=False, keeps=True)
+    outlet = RawOutlet(wire, speech=CHAT, keeps=True)
     asyncio.run(outlet.begin())
     return wire, outlet
 

@@ -7,7 +7,7 @@ import pytest
 
 from systems.gateway.bodies import ENDPOINTS, Lengths, caller_fields, outgoing, parse, segments
 from systems.gateway.call_log import CallLog, names_of
-from systems.gateway.errors import Refused, error_event
+from systems.gateway.errors import Refused
 from systems.gateway.headers import forwarded, returned
 from systems.gateway.identity import Caller, caller_of
 from systems.gateway.intake import Intake, UsageHider
@@ -264,6 +264,32 @@ def test_turns_are_told_from_retries():
     assert take(2, thread="other")[1] == (0, 1, False)
 
 
+def test_a_retry_that_is_written_otherwise_is_known_after_a_failure_only():
+    turns = Turns()
+
+    def take(digest, alike):
+        turn, before = turns.take(caller(), digest, lambda: alike)
+        return turn, (turn.index, turn.attempt, before is not None)
+
+    first, _ = take(1, 7)
+    assert take(2, 7)[1] == (1, 1, False)  # side by side: agents do sample
+    turns.over(first, failed=False)
+    last, _ = take(3, 8)
+    last.fail(8)  # its row is not here yet
+    assert take(4, 9)[1] == (3, 1, False)
+    last, _ = take(5, 8)
+    last.fail(8)
+    assert take(6, 8)[1] == (4, 2, True)
+
+
+def test_the_order_of_keys_and_streaming_make_no_other_call():
+    one = parse(ENDPOINTS[2], b'{"input": "a", "client_metadata": {"x": 1, "y": 2}, "stream": true}')
+    two = parse(ENDPOINTS[2], b'{"client_metadata": {"y": 2, "x": 1}, "input": "a"}')
+    other = parse(ENDPOINTS[2], b'{"client_metadata": {"y": 2, "x": 2}, "input": "a"}')
+    assert one.alike() == two.alike() != other.alike()
+    assert parse(ENDPOINTS[2], b'{"a":' + b"[" * 300 + b"]" * 300 + b"}").alike()
+
+
 def test_keys_name_turns_while_they_are_open_or_have_failed():
     turns = Turns()
     one, _ = turns.take(caller(key="k"), 1)
@@ -411,7 +437,7 @@ def test_the_usage_event_is_taken_out_however_the_stream_is_cut(end, size):
     assert (out + hider.rest).decode() == events[0] + end + events[2] + end
 
 
-def test_errors_in_both_shapes():
+def test_errors_in_every_shape():
     error = Refused(413, "too large")
     assert json.loads(error.body())["error"] == {
         "message": "too large", "type": "request_too_large", "param": None, "code": "request_too_large"
@@ -419,7 +445,22 @@ def test_errors_in_both_shapes():
     assert json.loads(error.body(anthropic=True)) == {
         "type": "error", "error": {"type": "request_too_large", "message": "too large"}
     }  # fmt: skip
-    assert error_event(b'{\n"a": 1}', anthropic=True) == b'event: error\ndata: { "a": 1}\n\n'
+    assert MESSAGES.speech.error(b'{\n"a": 1}') == b'event: error\ndata: { "a": 1}\n\n'
+    assert CHAT.speech.error(b'{\n"a": 1}') == b'data: { "a": 1}\n\n'
+    kinds = {s: json.loads(Refused(s, "x").body(anthropic=True))["error"]["type"] for s in (409, 500, 503)}
+    assert kinds == {409: "conflict_error", 500: "api_error", 503: "overloaded_error"}
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "message"),
+    [(Refused(503, "held").body(), "unavailable", "held"), (b"Internal Error", None, "Internal Error"),
+     (b'{"error": "no"}', None, "no"), (b"[1]", None, "[1]")],
+)  # fmt: skip
+def test_an_error_of_responses_has_a_type_and_a_number_whatever_the_engine_said(body, code, message):
+    name, data = RESPONSES.speech.error(body).decode().removesuffix("\n\n").split("\n")
+    said = json.loads(data.removeprefix("data: "))
+    assert (name, said["type"], said["sequence_number"]) == ("event: error", "error", 0)
+    assert (said["code"], said["message"], said["error"]["message"]) == (code, message, message)
 
 
 @pytest.mark.parametrize(
