@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -120,7 +121,18 @@ def solved(found: Mapping[str, Any]) -> list[str]:
     ]
     alone = f"; {pairs['alone']} programs have no partner" if pairs["alone"] else ""
     same = "the same outcome in all" if not (pairs["base_only"] or pairs["new_only"]) else "; ".join(only)
-    return [*told, f"{pairs['pairs']} pairs: {same}; exact McNemar p {number(pairs['p'])}{alone}"]
+    told.append(f"{pairs['pairs']} pairs: {same}; exact McNemar p {number(pairs['p'])}{alone}")
+    return [*told, *_faster(outcomes.get("latency"))]
+
+
+def _faster(ratio: Mapping[str, Any] | None) -> list[str]:
+    """Programs' latencies, pair by pair."""
+    if not ratio or ratio["value"] is None or math.isnan(ratio["value"]):
+        return []
+    text = f"latency of programs, NEW / BASE, pair by pair: {ratio['value']:.3f}"
+    if ratio["low"] is not None and not math.isnan(ratio["low"]):
+        text += f" [{ratio['low']:.3f}, {ratio['high']:.3f}]"
+    return [f"{text} ({ratio['note']})"]
 
 
 def _named(keys: Sequence[Sequence[Any]]) -> str:

@@ -26,7 +26,7 @@ LLM = ("cp_wait_s", "cp_prefill_s", "cp_reprefill_s", "cp_decode_s", "cp_swap_s"
 
 def outcomes(plan: AgentPlan, run: AgentRun, logs: Sequence[EngineLog], rows: Rows) -> dict[str, Any]:
     """All of it as plain data: a row per program, and ``totals`` (which go into the summary)."""
-    programs = program_rows(plan, run)
+    programs = program_rows(plan, run, {row.program: row.t_end - row.t_arrive for row in rows.programs})
     solved = sum(row["success"] for row in programs)
     sandbox_events = run.of("sandbox")
     leaks = [leak for over in run.of("over") for leak in over["leaks"]]
@@ -43,8 +43,9 @@ def outcomes(plan: AgentPlan, run: AgentRun, logs: Sequence[EngineLog], rows: Ro
     return {"run": run.name, "programs": programs, "totals": totals, "versions_in_host": dict(run.versions)}
 
 
-def program_rows(plan: AgentPlan, run: AgentRun) -> list[dict[str, Any]]:
-    """Of every program: its task, outcome, whether it was solved, why not, calls, tools, what it noted."""
+def program_rows(plan: AgentPlan, run: AgentRun, latencies: Mapping[int, float]) -> list[dict[str, Any]]:
+    """Of every program: its task, outcome, whether it was solved, why not, seconds from begin to end, calls,
+    tools, what it noted."""
     calls = Counter(call.program for call in run.calls)
     tools = Counter(tool["program"] for tool in run.of("tool"))
     found = []
@@ -53,8 +54,8 @@ def program_rows(plan: AgentPlan, run: AgentRun) -> list[dict[str, Any]]:
         found.append(
             {
                 "program": number, "task": plan.tasks[number].name, "outcome": one["outcome"],
-                "success": bool(one["success"]), "why": one["why"], "calls": calls[number],
-                "tools": tools[number], "notes": one.get("notes") or {},
+                "success": bool(one["success"]), "why": one["why"], "latency_s": latencies[number],
+                "calls": calls[number], "tools": tools[number], "notes": one.get("notes") or {},
             }
         )  # fmt: skip
     return found

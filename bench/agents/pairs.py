@@ -1,33 +1,48 @@
-"""Whether the same tasks were solved under two systems: what ``bench compare`` says of agents."""
+"""The same tasks under two systems: which were solved, and how long programs took (``bench compare``)."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.agents.mcnemar import Key, mcnemar, wilson
 from bench.comparing import Cell
+from bench.stats import Estimate, t_interval
 
 FILE = "agents.json"
+OVER_PROGRAMS = "t over the logarithms of pairs of programs"
+DEPENDENT = "programs of one run share its queues: this interval describes these runs, seeds decide"
 
 
-def solved(cells: Mapping[int, Cell]) -> dict[Key, bool] | None:
-    """By seed and task; None if a cell has no agents. Raises nothing: what cannot be read is not there."""
-    found: dict[Key, bool] = {}
+class One(NamedTuple):
+    """A program: ``latency_s`` from its begin to its end."""
+
+    success: bool
+    finished: bool
+    latency_s: float
+
+
+def programs_of(cells: Mapping[int, Cell]) -> dict[Key, One] | None:
+    """By seed and task; None if a cell has no agents, or none that can be read."""
+    found: dict[Key, One] = {}
     for seed, cell in cells.items():
         rows = _rows(cell.folder)
         if rows is None:
             return None
-        found |= {(seed, str(row["task"])): bool(row["success"]) for row in rows}
+        found |= {(seed, task): one for task, one in rows.items()}
     return found
 
 
-def _rows(folder: Path) -> list[Mapping[str, Any]] | None:
+def _rows(folder: Path) -> dict[str, One] | None:
     try:
         data = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        return list(data["programs"])
+        return {
+            str(row["task"]): One(bool(row["success"]), row["outcome"] == "finished", float(row["latency_s"]))
+            for row in data["programs"]
+        }
     except (OSError, ValueError, LookupError, TypeError):
         return None
 
@@ -35,15 +50,34 @@ def _rows(folder: Path) -> list[Mapping[str, Any]] | None:
 def outcomes_between(
     base: Mapping[int, Cell], new: Mapping[int, Cell], paired: bool
 ) -> dict[str, Any] | None:
-    """Plain data for the comparison: both sides' shares with Wilson intervals, and, of the same seeds, pairs
-    and exact McNemar. None where not both have agents."""
-    before, after = solved(base), solved(new)
+    """Plain data for the comparison: both sides' shares with Wilson intervals; of the same seeds, pairs with
+    exact McNemar and the ratio of latencies. None where not both have agents."""
+    before, after = programs_of(base), programs_of(new)
     if before is None or after is None:
         return None
-    pairs = mcnemar(before, after).as_json() if paired else None
-    return {"base": _share(before), "new": _share(after), "mcnemar": pairs}
+    found = {"base": _share(before), "new": _share(after)}
+    if not paired:
+        return {**found, "mcnemar": None, "latency": None}
+    success = [{key: one.success for key, one in side.items()} for side in (before, after)]
+    return {
+        **found, "mcnemar": mcnemar(*success).as_json(), "latency": latency_ratio(before, after)._asdict(),
+    }  # fmt: skip
 
 
-def _share(side: Mapping[Key, bool]) -> dict[str, Any]:
-    x, n = sum(side.values()), len(side)
+def _share(side: Mapping[Key, One]) -> dict[str, Any]:
+    x, n = sum(one.success for one in side.values()), len(side)
     return {"x": x, "n": n, **wilson(x, n)._asdict()}
+
+
+def latency_ratio(base: Mapping[Key, One], new: Mapping[Key, One]) -> Estimate:
+    """NEW / BASE: geometric mean over the programs that both sides finished, with its 95 % interval."""
+    logs = [
+        math.log(new[key].latency_s / base[key].latency_s)
+        for key in sorted(base.keys() & new.keys())
+        if all(side[key].finished and side[key].latency_s > 0 for side in (base, new))
+    ]
+    if not logs:
+        return Estimate(math.nan, note="no program finished on both sides")
+    one = t_interval(logs, OVER_PROGRAMS)
+    low, high = math.exp(one.low), math.exp(one.high)
+    return Estimate(math.exp(one.value), low, high, one.method, one.note or DEPENDENT)

@@ -48,8 +48,8 @@ def found(calls=CALLS, events=EVENTS, scripted=True):
 def test_by_hand():
     run, made = found()
     assert made["programs"][0] == {
-        "program": 0, "task": "task-0", "outcome": "finished", "success": True, "why": "", "calls": 2,
-        "tools": 1, "notes": {},
+        "program": 0, "task": "task-0", "outcome": "finished", "success": True, "why": "",
+        "latency_s": 8.0, "calls": 2, "tools": 1, "notes": {},
     }  # fmt: skip
     totals = made["totals"]
     assert (totals["success"]["x"], totals["success"]["n"], totals["success"]["method"]) == (1, 2, "Wilson")
@@ -112,8 +112,7 @@ def test_the_page_says_it():
     assert text["tokens"] == "engines decoded 12, scripts say 12 (difference 0) in 3 calls"
     assert "LLM 50.0%, tools 25.0%, the rest 25.0%" in text["time of programs"]
     assert text["tools' sandboxes"] == (
-        "1 of bwrap: init mean 500 ms (1), exec -, teardown mean 250 ms (1), disk 2 MB; "
-        "nothing left behind"
+        "1 of bwrap: init mean 500 ms (1), exec -, teardown mean 250 ms (1), disk 2 MB; nothing left behind"
     )
     assert text["cost"].startswith("1.50 engine-seconds per program, 3 per solved one (busy time of")
     assert "at 3,600 an hour: 1.50 per program, 3 per solved one" in text["cost"]
@@ -126,8 +125,7 @@ def test_a_comparison_names_what_one_side_alone_solved():
     told = solved({"outcomes": {"base": side, "new": {**side, "x": 0, "value": 0.0}, "mcnemar": pairs}})
     assert told[0].startswith("solved: BASE 1 of 2 (50.0%)")
     assert (
-        told[1]
-        == "2 pairs: 1 solved by BASE only (task-0 (seed 1)); 0 solved by NEW only; exact McNemar p 1"
+        told[1] == "2 pairs: 1 solved by BASE only (task-0 (seed 1)); 0 solved by NEW only; exact McNemar p 1"
     )
     same = {**pairs, "base_only": []}
     assert "the same outcome in all" in solved({"outcomes": {"base": side, "new": side, "mcnemar": same}})[1]

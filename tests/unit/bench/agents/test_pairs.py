@@ -1,8 +1,10 @@
 """``bench compare`` of agents: pairs of the same task and seed."""
 
 import json
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from bench.agents.pairs import outcomes_between
@@ -18,7 +20,10 @@ def with_agents(side, out, solved):
     for seed, cell in side.cells.items():
         folder = out / cell.folder.name
         folder.mkdir(parents=True)
-        rows = [{"program": i, "task": f"t-{i}", "success": s} for i, s in enumerate(solved[seed])]
+        rows = [
+            {"program": i, "task": f"t-{i}", "success": s, "outcome": "finished", "latency_s": 2.0**s}
+            for i, s in enumerate(solved[seed])
+        ]
         (folder / "agents.json").write_text(json.dumps({"programs": rows}))
         cells[seed] = replace(cell, folder=folder)
     return replace(side, cells=cells)
@@ -38,7 +43,13 @@ def test_pairs_are_in_the_comparison_and_decide_nothing(sides):
     assert outcomes["mcnemar"]["base_only"] == [[1, "t-1"]]
     assert outcomes["mcnemar"]["new_only"] == [[2, "t-2"]]
     assert outcomes["mcnemar"]["p"] == 1.0
+    ratio = outcomes["latency"]  # programs that were solved took twice as long here
+    logs = [math.log(2) * x for x in (0, -1, 0, 0, 0, 1)]
+    half = 2.5705818366 * np.std(logs, ddof=1) / math.sqrt(6)
+    assert ratio["value"] == pytest.approx(1.0)
+    assert (ratio["low"], ratio["high"]) == pytest.approx((math.exp(-half), math.exp(half)))
     text = markdown(found)
+    assert "NEW / BASE, pair by pair: 1.000" in text
     assert "solved: BASE 3 of 6" in text
     assert "1 solved by NEW only (t-2 (seed 2))" in text
     json.dumps(found)
