@@ -40,7 +40,15 @@ def outcomes(plan: AgentPlan, run: AgentRun, logs: Sequence[EngineLog], rows: Ro
         "environment": environments(sandbox_events, leaks) if plan.sandbox else {"leaks": leaks},
         "cost": cost_of(logs, len(programs), solved, run.took, plan.served.kind),
     }
-    return {"run": run.name, "programs": programs, "totals": totals, "versions_in_host": dict(run.versions)}
+    return {
+        "run": run.name, "programs": programs, "totals": totals, "sandboxes": sandbox_rows(sandbox_events),
+        "versions_in_host": dict(run.versions),
+    }  # fmt: skip
+
+
+def sandbox_rows(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The host's sandbox events as they came, times on its clock (s of CLOCK_MONOTONIC)."""
+    return [{k: v for k, v in event.items() if k not in ("event", "t")} for event in events]
 
 
 def program_rows(plan: AgentPlan, run: AgentRun, latencies: Mapping[int, float]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from bench.agents.mcnemar import Key, mcnemar, wilson
 from bench.comparing import Cell
+from bench.errors import MissingError
 from bench.stats import Estimate, t_interval
 
 FILE = "agents.json"
@@ -26,7 +27,7 @@ class One(NamedTuple):
 
 
 def programs_of(cells: Mapping[int, Cell]) -> dict[Key, One] | None:
-    """By seed and task; None if a cell has no agents, or none that can be read."""
+    """By seed and task; None if a cell has no agents. Raises MissingError for a file that is damaged."""
     found: dict[Key, One] = {}
     for seed, cell in cells.items():
         rows = _rows(cell.folder)
@@ -37,14 +38,28 @@ def programs_of(cells: Mapping[int, Cell]) -> dict[Key, One] | None:
 
 
 def _rows(folder: Path) -> dict[str, One] | None:
+    if not (folder / FILE).is_file():
+        return None
     try:
-        data = json.loads((folder / FILE).read_text(encoding="utf-8"))
         return {
             str(row["task"]): One(bool(row["success"]), row["outcome"] == "finished", float(row["latency_s"]))
-            for row in data["programs"]
+            for row in kept_of(folder)["programs"]
         }
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
+    except (LookupError, TypeError) as error:
+        raise _damaged(folder, error) from None
+
+
+def kept_of(folder: Path) -> dict[str, Any]:
+    """``agents.json`` of a cell. Raises MissingError."""
+    try:
+        data = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        return {name: data[name] for name in ("programs", "totals", "sandboxes")}
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise _damaged(folder, error) from None
+
+
+def _damaged(folder: Path, error: Exception) -> MissingError:
+    return MissingError(f"{folder / FILE} cannot be read ({error!r}): run that cell again with --force")
 
 
 def outcomes_between(

@@ -20,6 +20,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Draw finished results: one HTML page that opens offline, and each figure as PNG, SVG and CSV."""
+    from bench.agents.report import sections as agents
     from bench.manifest import command_line
     from bench.report import cards, found_in, frames_of, not_drawn, provenance, summary_text, write
 
@@ -29,7 +30,8 @@ def report(
     words = ["bench", "report", *map(str, folders), "--out", str(out), "--title", title]
     with progress("drawing") as drawing:
         files = write(
-            out, title, data, summary=summary_text(found, data), sections=[cards(found)],
+            out, title, data, summary=summary_text(found, data),
+            sections=[*agents(found.cells), cards(found)],
             provenance=provenance(found, command_line(words)), progress=drawing,
         )  # fmt: skip
     gaps = not_drawn(data, {path.stem for path in files[1:]})

@@ -9,6 +9,7 @@ import pytest
 
 from bench.agents.pairs import outcomes_between
 from bench.compare import compare
+from bench.errors import MissingError
 from bench.verdicts import Question
 from reports.compare import markdown
 from tests.unit.bench.result_groups import series
@@ -24,7 +25,7 @@ def with_agents(side, out, solved):
             {"program": i, "task": f"t-{i}", "success": s, "outcome": "finished", "latency_s": 2.0**s}
             for i, s in enumerate(solved[seed])
         ]
-        (folder / "agents.json").write_text(json.dumps({"programs": rows}))
+        (folder / "agents.json").write_text(json.dumps({"programs": rows, "totals": {}, "sandboxes": []}))
         cells[seed] = replace(cell, folder=folder)
     return replace(side, cells=cells)
 
@@ -53,6 +54,13 @@ def test_pairs_are_in_the_comparison_and_decide_nothing(sides):
     assert "solved: BASE 3 of 6" in text
     assert "1 solved by NEW only (t-2 (seed 2))" in text
     json.dumps(found)
+
+
+def test_a_damaged_cell_is_named(sides):
+    base, new = sides
+    (base.cells[1].folder / "agents.json").write_text("{}")
+    with pytest.raises(MissingError, match=r"agents\.json cannot be read .*--force"):
+        compare(base, new, Question())
 
 
 def test_without_agents_on_both_sides_there_is_nothing_to_say(sides):
