@@ -103,7 +103,7 @@ class BaseSandbox(ABC):
         except BaseException as error:
             self._say(begin, "exec", ok=False, detail=reason(error))
             raise
-        full = done.code != 0 and (full or NO_SPACE in done.output)
+        full = full + (NO_SPACE in done.output) + (done.code != 0) >= 2  # each alone may mean another thing
         detail = (
             "timeout" if done.timed_out else "disk full" if full else f"exit {done.code}" if done.code else ""
         )

@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import subprocess
+import sys
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -27,21 +28,26 @@ REQUEST_S, AT_ONCE = 120, 64
 _FOLDERS = ("dev", "etc", "home", "proc", "run", "sbin", "sys", "usr", "var", "workspace")
 _LINKS = ("bin", "lib", "lib32", "lib64", "libx32")  # not sbin, where the engine puts its init
 _BUSYBOX = ("/bin/busybox", "/usr/bin/busybox")
-_building = threading.Lock()
+_START = "nobody answers: start it (systemctl start docker), or set DOCKER_HOST"
+_building = threading.RLock()
 
 
 def connect() -> Any:
     """A client of the engine (DOCKER_HOST), one for all. Raises SandboxError saying why there is none."""
     where = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    if where.startswith("unix://") and not os.path.exists(where.removeprefix("unix://")):
+        raise SandboxError(f"Docker engine at {where}: {_START}")  # without the SDK, whose import takes 0.3 s
     try:
         client = _client(where, os.getpid())
         client.ping()
+    except ImportError as error:
+        raise SandboxError(f"{sys.executable} has no Docker SDK ({error}): pip install docker") from None
     except Exception as error:  # requests' and the SDK's, one inside the other
         text = str(error)
         if "Permission" in text:
             help_ = "you may not use it: join the group docker (newgrp docker), or run as root"
         elif any(words in text for words in ("No such file", "refused", "FileNotFound")):
-            help_ = "nobody answers: start it (systemctl start docker), or set DOCKER_HOST"
+            help_ = _START
         else:
             help_ = text[:200]
         raise SandboxError(f"Docker engine at {where}: {help_}") from None
@@ -92,12 +98,13 @@ def image_of(client: Any, name: str) -> str:
 
     asked = name or f"{REPOSITORY}:{IMAGES[0]}"
     kind = asked.removeprefix(f"{REPOSITORY}:")
-    try:
-        client.images.get(asked)
-    except docker.errors.ImageNotFound:
-        if asked == kind or kind not in IMAGES:
-            raise SandboxError(f"image {asked} is not here: `docker pull {asked}`") from None
-        build_image(kind, client)
+    with _building:
+        try:
+            client.images.get(asked)
+        except docker.errors.ImageNotFound:
+            if asked == kind or kind not in IMAGES:
+                raise SandboxError(f"image {asked} is not here: `docker pull {asked}`") from None
+            build_image(kind, client)
     return asked
 
 

@@ -166,7 +166,8 @@ class Supervisor:
             if not command.killed and command.code is None and now >= command.deadline:
                 command.killed, command.timed_out = now, True
             left = kill(self._of(command)) if command.killed else []
-            if now > command.killed + KILL_S if left else command.code is not None:
+            given_up = command.killed and now > command.killed + KILL_S
+            if given_up or (command.code is not None and not left):
                 self._finish(command, left)
 
     def _finish(self, command: Command, left: list[int]) -> None:
@@ -179,7 +180,7 @@ class Supervisor:
         command.most = 0
         reply(
             {"id": command.id, "code": code, "output": output, "timed_out": command.timed_out,
-             "full": code != 0 and self._full(), "left": left}
+             "full": self._full(), "left": left}
         )  # fmt: skip
 
     def _of(self, command: Command) -> set[int]:
@@ -188,7 +189,9 @@ class Supervisor:
         found = {
             pid for pid, _, session in processes() if session == command.pid or mark in _environment(pid)
         }
-        return found | below(command.pid, itself=True) - {os.getpid()}
+        if command.code is None:  # else the number may be another's by now
+            found |= {command.pid, *below(command.pid)}
+        return found - {os.getpid()}
 
     def _kill(self, request: dict[str, Any]) -> dict[str, Any]:
         for command in self.commands:
@@ -245,7 +248,7 @@ def processes() -> Iterator[tuple[int, int, int]]:
                 yield int(name), int(fields[1]), int(fields[3])
 
 
-def below(root: int, itself: bool = False) -> set[int]:
+def below(root: int) -> set[int]:
     """What descends from a process."""
     children: dict[int, list[int]] = {}
     for pid, parent, _ in processes():
@@ -254,7 +257,7 @@ def below(root: int, itself: bool = False) -> set[int]:
     while ahead:
         ahead += (new := children.pop(ahead.pop(), []))
         found |= set(new)
-    return found | ({root} if itself and os.path.exists(f"/proc/{root}") else set())
+    return found
 
 
 def kill(pids: set[int]) -> list[int]:
