@@ -11,11 +11,12 @@ from tests.live.fake_chat import fake_chat
 from workloads.agents import catalog
 from workloads.agents.contract import MAIN, Budget
 from workloads.agents.guests.openai_agents import HANDOFF, WORKER
-from workloads.agents.host_process import HostProcess, find_python
+from workloads.agents.host_process import ROOT, HostProcess, find_python
 from workloads.agents.job import Job
 
 pytestmark = pytest.mark.live
 
+EXAMPLES = ROOT / "docs" / "examples"
 N = 4
 BUDGET = Budget(seconds=90)
 
@@ -33,7 +34,9 @@ def run(tmp_path, name, suite, parameters=None, scripts=None, budget=BUDGET):
                 folder=str(tmp_path / "sandboxes"), sandbox="process", owner=f"test-guests-{os.getpid()}",
                 parameters=parameters or {}, budget=budget,
             )  # fmt: skip
-            async with HostProcess(job, tmp_path / "host.log", python=find_python(agent)) as host:
+            async with HostProcess(
+                job, tmp_path / "host.log", python=find_python(agent), search_path=[str(EXAMPLES)]
+            ) as host:
                 events = [event async for event in host.events()]
         return server, events
 
@@ -54,7 +57,7 @@ def actions(name):
 def test_mini_swe_agent_repairs(tmp_path):
     server, events = run(tmp_path, "mini-swe", "repair")
     assert successes(events) == [("finished", True, "")] * N
-    assert {server.asked[program, MAIN]: None for program in range(N)} == dict.fromkeys(actions("repair"))
+    assert [server.asked[program, MAIN] for program in range(N)] == actions("repair")
     assert {end["notes"]["exit_status"] for end in events["ended"]} == {"Submitted"}
     assert events["ready"][0]["versions"]["mini-swe-agent"] == "2.4.6"
     assert {event["name"] for event in events["tool"]} == {"bash"}
@@ -76,6 +79,15 @@ def test_openai_agents_repair(tmp_path, api, handoff):
     assert events["over"][0]["leaks"] == []
     if handoff:
         assert HANDOFF in str(server.bodies[0][2]["tools"])
+
+
+def test_the_example_of_langgraph(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    server, events = run(tmp_path, "langgraph_agent:AGENT", "repair")
+    assert successes(events) == [("finished", True, "")] * N
+    assert [server.asked[program, MAIN] for program in range(N)] == actions("repair")
+    assert events["ready"][0]["versions"]["langgraph"] == "1.2.24"
+    assert events["over"][0]["leaks"] == []
 
 
 class Lost:

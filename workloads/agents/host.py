@@ -122,7 +122,8 @@ def sandbox_kind(name: str) -> SandboxKind:
 def prepare(agent: Agent, folder: Path) -> dict[str, str]:
     """Import what the agent needs, which takes seconds, before the first program begins; its versions.
 
-    An agent may have ``environment(folder)``: variables that its modules read, and a folder that is theirs.
+    An agent may have ``environment(folder)``: variables that its modules read, and a folder that is theirs;
+    and ``warm()``: what else it would otherwise do in the first program's time.
     """
     os.environ.update(getattr(agent, "environment", lambda _: {})(folder))
     for module in agent.needs:
@@ -131,6 +132,7 @@ def prepare(agent: Agent, folder: Path) -> dict[str, str]:
         except ImportError as error:
             lacking = f"agent {agent.name} needs {module}, which {sys.executable} does not have"
             raise HostFailed(f"{lacking} ({error}): {INSTALL}") from None
+    getattr(agent, "warm", lambda: None)()
     return {"python": platform.python_version(), **versions(agent.needs)}
 
 

@@ -7,7 +7,9 @@ itself by a command, so a task's solution is told in shell lines (``shell_line``
 
 from __future__ import annotations
 
+import contextlib
 import platform
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,6 +58,19 @@ class MiniSwe:
             "MSWEA_GLOBAL_CONFIG_DIR": str(folder), "LITELLM_LOCAL_MODEL_COST_MAP": "True",
             "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": str(ATTEMPTS),
         }  # fmt: skip
+
+    def warm(self) -> None:
+        """litellm imports a good part of itself (.4 s) at its first call: this one, which nobody answers."""
+        import litellm
+        import minisweagent.agents.default
+        import minisweagent.models.litellm_model  # noqa: F401
+
+        litellm.suppress_debug_info = True
+        with socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            url = f"http://127.0.0.1:{nobody.getsockname()[1]}/v1"
+            with contextlib.suppress(Exception):
+                litellm.completion("openai/m", [], api_base=url, api_key="none", max_retries=0, timeout=5.0)
 
     def script(self, task: Task, seed: int) -> Script:
         """The task's solution in shell lines, then the command by which the guest ends."""
