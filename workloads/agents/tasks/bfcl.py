@@ -10,7 +10,7 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +144,7 @@ class Bfcl:
         picked: list[Task] = []
         for index in range(n):
             task, lap = found[order[index % len(found)]], index // len(found)
-            picked.append(_renamed(task, f"{task.name}.{lap + 1}") if lap else task)
+            picked.append(replace(task, name=f"{task.name}.{lap + 1}") if lap else task)
         return picked
 
 
@@ -191,10 +191,6 @@ def _task(
     if len(turns) != len(truth):
         raise ValueError(f"{len(turns)} turns, {len(truth)} in the ground truth")
     return BfclTask(question["id"], turns, question["initial_config"], allowed, truth)
-
-
-def _renamed(task: BfclTask, name: str) -> BfclTask:
-    return BfclTask(name, task.turns, task.config, task.functions, task.truth)
 
 
 def _answer(calls: Sequence[TrueCall]) -> Action:

@@ -17,7 +17,7 @@ from workloads.agents.tasks.repair import (
     parse_task,
     read_task,
 )
-from workloads.agents.tasks.repair_tools import NO_PYTHON
+from workloads.agents.tasks.repair_tools import NO_PYTHON, shell_line
 from workloads.base import WorkloadError
 from workloads.sandboxes.contract import Executed
 
@@ -134,6 +134,36 @@ def test_the_whole_solution_as_an_agent_would_see_it(tmp_path, name):
     assert "[exit status 1]" in tests[0]
     assert tests[-1].endswith("OK")
     assert verdict == (True, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", names())
+def test_the_whole_solution_in_lines_of_shell(tmp_path, name):
+    task = read_task(name)
+    sandbox = FolderSandbox(tmp_path, dict(task.files))
+
+    async def run():
+        for action in task.solution[0]:
+            for call in action.calls:
+                done = await sandbox.exec(shell_line(*call))
+                assert done.code == 0 or call[0] == "run_tests", (call, done.output)
+        return await task.check(task.toolbox(sandbox), ["fixed"])
+
+    assert asyncio.run(run()) == (True, "")
+
+
+def test_a_line_of_shell_does_what_its_tool_does(tmp_path):
+    text = 'it\'s\n"quoted" $HOME \\n \\\\ %s\n'
+    calls = [
+        ("write_file", {"path": "a b.txt", "content": text + "old\n"}),
+        ("replace", {"path": "a b.txt", "old": "old", "new": "'new'"}),
+        ("read_file", {"path": "a b.txt"}),
+    ]
+    done = [asyncio.run(FolderSandbox(tmp_path, {}).exec(shell_line(*call))) for call in calls]
+    assert [one.code for one in done] == [0, 0, 0]
+    assert done[2].output == text + "'new'\n"
+    with pytest.raises(ValueError, match="fly"):
+        shell_line("fly", {})
 
 
 class Said:
