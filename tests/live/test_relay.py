@@ -198,6 +198,61 @@ def test_tokens_are_counted_without_a_tool_parser(server):
     through(server, "count", scenario, {0: Script()})
 
 
+CLAUDE = {
+    "system": [
+        {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1;"},
+        {"type": "text", "text": "You are an agent.", "cache_control": {"type": "ephemeral"}},
+    ],
+    "messages": [
+        {"role": "user", "content": [
+            {"type": "text", "text": "<system-reminder>x</system-reminder>"},
+            {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral", "ttl": "1h"}},
+        ]},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "ls", "input": {}}]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "c1", "is_error": True,
+             "content": [{"type": "text", "text": "a.txt"}]},
+        ]},
+    ],
+    "tools": [{"name": "ls", "description": "d", "input_schema": SCHEMA, "eager_input_streaming": True}],
+    "metadata": {"user_id": "user_1_account__session_2"}, "max_tokens": 32000,
+    "thinking": {"type": "enabled", "budget_tokens": 31999}, "output_config": {"effort": "medium"},
+    "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}, "stream": True,
+}  # fmt: skip
+CODEX = {
+    "instructions": "You are an agent.",
+    "input": [
+        {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "be brief"}]},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+        {"type": "function_call", "name": "ls", "arguments": "{}", "call_id": "c1"},
+        {"type": "function_call_output", "call_id": "c1", "output": "a.txt"},
+        {"type": "custom_tool_call", "name": "patch", "input": "*** Begin", "call_id": "c2"},
+        {"type": "custom_tool_call_output", "call_id": "c2", "output": "done"},
+    ],
+    "tools": [
+        {"type": "function", "name": "ls", "description": "d", "strict": False, "parameters": SCHEMA},
+        {"type": "custom", "name": "patch", "description": "d",
+         "format": {"type": "grammar", "syntax": "lark", "definition": "start: /x/"}},
+        {"type": "web_search", "external_web_access": False},
+    ],
+    "tool_choice": "auto", "parallel_tool_calls": False, "store": False, "stream": True,
+    "reasoning": {"effort": "medium", "summary": "auto"}, "include": ["reasoning.encrypted_content"],
+    "prompt_cache_key": "0198", "text": {"verbosity": "medium"},
+}  # fmt: skip
+
+
+def test_what_real_clients_send_is_taken(server):
+    async def scenario(relay, client):
+        for path, body in (("messages?beta=true", CLAUDE), ("responses", CODEX)):
+            read = READ[path.partition("?")[0], True](
+                await post(client, f"{relay.url}/p/0/{path[:4]}/v1/{path}", body)
+            )
+            assert (read.text, len(read.calls), read.tokens[1]) == (TURNS[0].text, 2, 37)
+
+    calls = through(server, "real", scenario, {0: Script()})
+    assert {call.outcome for call in calls.values()} == {"finished"}
+
+
 def test_a_client_that_leaves_is_an_aborted_request(server):
     async def scenario(relay, client):
         asked = conversation("chat/completions", ())

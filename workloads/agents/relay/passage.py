@@ -54,7 +54,10 @@ class Passage:
         body["model"] = model
         if cache_salt:
             body["cache_salt"] = cache_salt
-        return written(body)
+        try:
+            return written(body)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise Refused(f"the body cannot be written: {error}") from None
 
     def settle(self, outcome: str, reason: str = "") -> None:
         """How it came out; what comes later is not heard."""

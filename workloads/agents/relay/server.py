@@ -136,6 +136,9 @@ class Relay:
         except asyncio.CancelledError:
             passage.settle("cut", "the client left, or the relay ended")
             raise
+        except Exception as error:  # our mistake, 500 for the agent: the call is on record all the same
+            passage.settle("refused", f"{type(error).__name__}: {error}")
+            raise
 
     def _ask(self, passage: Passage, raw: bytes) -> None:
         """What is asked, and what the script says to it. Raises Refused."""

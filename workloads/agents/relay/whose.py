@@ -10,8 +10,8 @@ from urllib.parse import unquote
 from workloads.agents.contract import MAIN
 from workloads.agents.relay.dialect import Refused
 
-LONGEST = 128
-"""Characters of a thread's name, which goes into headers."""
+LONGEST = 64
+"""Characters of a thread's name. A call's, with the run's, is a header, of which our gateway keeps 128."""
 PARENT = "x-parent-session-id"
 SESSIONS = ("x-program-id", "x-session-id", "x-claude-code-session-id", "session-id", "x-session-affinity")
 THREADS = ("x-thread-id", "thread-id", "x-claude-code-agent-id")

@@ -166,6 +166,7 @@ def test_errors_of_upstream_pass_unchanged(dialect):
         ("/p/3/main/v1/chat/completions", b"{", 400, "not valid JSON"),
         ("/p/3/main/v1/messages", b"[1]", 400, "must be one JSON object"),
         ("/p/3/main/v1/chat/completions", b'{"n": 3}', 400, "asks for n=3"),
+        ("/p/3/main/v1/messages", b'{"a": ' + b'{"a":' * 1000 + b"1" + b"}" * 1001, 400, "cannot be written"),
         ("/p/x/main/v1/messages", b"{}", 400, "must be a number"),
         ("/v2/messages", b"{}", 404, "a base URL ends in"),
     ],
@@ -334,6 +335,18 @@ def test_the_hook_numbers_programs():
         assert (status, calls[0].program) == (200, 3)
 
     played(scenario, number_of={"three": 3}.__getitem__)
+
+
+def test_a_mistake_of_the_relay_is_on_record(monkeypatch):
+    async def broken(*_):
+        raise ZeroDivisionError("hm")
+
+    async def scenario(relay, client, upstream, calls):
+        monkeypatch.setattr(relay, "_carry", broken)
+        status, _ = await post(client, f"{relay.url}/p/3/main/v1/messages", BODIES["messages"])
+        assert (status, calls[0].outcome, calls[0].reason) == (500, "refused", "ZeroDivisionError: hm")
+
+    played(scenario)
 
 
 def test_many_at_once_do_not_mix():

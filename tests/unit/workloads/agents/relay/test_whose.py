@@ -47,7 +47,7 @@ def test_where_nothing_is(path):
         ("/p/x/main/v1/x", r"must be a number, got 'x'"),
         ("/p/²/main/v1/x", r"must be a number"),
         ("/p/1/a%20b/v1/x", r"printable ASCII characters, got 'a b'"),
-        (f"/p/1/{'a' * 129}/v1/x", r"1 to 128"),
+        (f"/p/1/{'a' * 65}/v1/x", r"1 to 64"),
     ],
 )
 def test_what_is_no_program_or_thread(path, words):
