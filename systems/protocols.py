@@ -146,7 +146,8 @@ class Away(NamedTuple):
 
     ``tokens``: its context, in the cache of ``engine`` as far as it is not evicted; ``tool``: what runs now
     ("" unknown, "human" a person); ``output_tokens``: the reply's. ``duration``: how long it will be away
-    (s), only for a policy that declares itself clairvoyant.
+    (s), only for a policy that declares itself clairvoyant. ``prompt``: the context without the reply, only
+    for one that declares ``reads_prompt``.
     """
 
     program: int
@@ -156,6 +157,7 @@ class Away(NamedTuple):
     output_tokens: int = 0
     engine: int = 0
     duration: float | None = None
+    prompt: tuple[Segment, ...] = ()
 
 
 class Kept(NamedTuple):
@@ -174,6 +176,7 @@ class Retention(Protocol):
 
     One object per deployment. Optional, by class attributes:
     ``clairvoyant = True``: finds ``Away.duration``.
+    ``reads_prompt = True``: finds ``Away.prompt`` where the host knows it.
     ``watches = True``: has ``look(view, waiting_tokens, now)``, told right before ``idle`` how full the
     thread's engine is and how many prompt tokens wait there or at the door for it; ``called(program, thread,
     now)``, when the thread makes its next call, from which on it is no longer away; ``back(program, thread,

@@ -44,6 +44,8 @@ class GovernedDriver(VirtualDriver):
             self.door = Door(gate, self.engines, self._at, self._send, self._let_in, self._drop)
             self.reads_prompt = self.reads_prompt or self.door.reads_prompt
         self.keeper = None if retention is None else Keeper(retention, self.engines, self._waiting)
+        if self.keeper is not None:
+            self.reads_prompt = self.reads_prompt or self.keeper.reads_prompt
         self.sandboxes = None if environment is None else _sandboxes(environment, self._at)
         self.line: dict[int, None] = {}
         """Programs that the gate holds, in the order in which it began to, where there are sandboxes."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.drivers.policy_events import keep_rows
 from systems.protocols import Away, Retention
-from vocabulary import BLOCK, Call, Decision, Finished, KeepEvent
+from vocabulary import BLOCK, Call, Decision, Finished, KeepEvent, Segment
 
 
 @dataclass(slots=True)
@@ -21,6 +21,7 @@ class _Left:
     engine: int
     tokens: int
     output_tokens: int
+    prompt: tuple[Segment, ...]
     until: float = 0.0
     away: bool = False
 
@@ -31,6 +32,7 @@ class Keeper:
     def __init__(self, retention: Retention, engines: Sequence[Any], at_the_door: Callable[[], int]) -> None:
         self.retention: Any = retention
         self.engines = engines
+        self.reads_prompt = bool(getattr(retention, "reads_prompt", False))
         self._watches = bool(getattr(retention, "watches", False))
         self._clairvoyant = bool(getattr(retention, "clairvoyant", False))
         self._at_the_door = at_the_door
@@ -51,7 +53,7 @@ class Keeper:
             waiting = engine.waiting_tokens() + self._at_the_door() // len(self.engines)
             self.retention.look(engine.view(), waiting, now)
         known = duration if self._clairvoyant else None
-        away = Away(program, thread, left.tokens, tool, left.output_tokens, left.engine, known)
+        away = Away(program, thread, left.tokens, tool, left.output_tokens, left.engine, known, left.prompt)
         until = self.retention.idle(away, now)
         if until > now and engine.retain(program, thread, until, 0, now):
             left.until = until
@@ -98,7 +100,7 @@ class Keeper:
             threads.pop(call.thread, None)
         else:
             tokens = call.prompt_tokens + row.output_tokens
-            threads[call.thread] = _Left(row.engine, tokens, row.output_tokens)
+            threads[call.thread] = _Left(row.engine, tokens, row.output_tokens, call.prompt)
 
     def over(self, program: int, now: float) -> None:
         """The program is over."""

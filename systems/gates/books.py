@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from systems.gates.ledger import ACTIVE, MARKED, NEW, Ledger, Program
 from systems.gates.line import Group, Line, Rank
-from systems.gates.shared_prefix import SharedPrefix
 from systems.gates.ticking import after
 from systems.protocols import Pause, Resume
+from systems.shared_prefix import SharedPrefix
 from vocabulary import BLOCK, INF, EngineView, GateEvent, on_grid
 
 RETURNING, FRESH, LEAVING = 0, 1, 2
@@ -97,7 +97,7 @@ class Books:
         self._line.take(program)
         self._ledger.enter(program, engine, 0)
         if self._shared is not None:
-            program.lead = self._shared.join(program, engine)
+            program.lead = self._shared.join(program.id, program.prompt, engine)
         self._note(program, now, what, reason)
         self._ledger.let_in(program)
         self._weigh(program, now)
@@ -150,7 +150,7 @@ class Books:
 
     def _leave(self, program: Program) -> None:
         if self._shared is not None:
-            self._shared.part(program)
+            self._shared.part(program.id)
             program.lead = 0
         self._ledger.leave(program)
 
@@ -181,7 +181,7 @@ class Books:
         for program in self._ledger.programs.values():
             if program.state in (ACTIVE, MARKED):
                 if self._shared is not None:
-                    program.lead = self._shared.join(program, program.engine)
+                    program.lead = self._shared.join(program.id, program.prompt, program.engine)
                 self._weigh(program, now, decayed)
 
     def _look(self, engines: Sequence[EngineView]) -> None:
@@ -206,7 +206,7 @@ class Books:
         """There is room; on an engine of its own every program fits."""
         if engine not in self._ledger.inside:
             return True
-        found = 0 if self._shared is None else self._shared.lead(program, engine)
+        found = 0 if self._shared is None else self._shared.lead(program.prompt, engine)
         return max(0, program.need - found) + self._rules.buffer <= self._room(engine)
 
     def _engine_for(self, program: Program, shut: int = -1) -> int | None:

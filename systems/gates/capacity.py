@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from systems.gates.books import LEAVING, Books
 from systems.gates.ledger import ACTIVE, MARKED, NEW
-from systems.gates.shared_prefix import LEADING
 from systems.protocols import Pause, Resume
+from systems.shared_prefix import LEADING
 from vocabulary import Call, EngineView, Usage
 
 

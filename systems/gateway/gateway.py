@@ -23,6 +23,7 @@ from systems.gateway.programs import Program, Programs
 from systems.gateway.rows import Rows
 from systems.gateway.wires import Wires
 from systems.gateway.workers import Worker, Workers
+from systems.protocols import Gate
 from systems.slots import DEFAULTS
 from vocabulary import EngineView, GateEvent, KeepEvent
 
@@ -74,7 +75,7 @@ class Gateway:
         self.books = Books(
             self.programs, self.door, self.rows, self.observers, self.now,
             unit=self.system.unit,
-            reads_prompt=self.system.reads_prompt or getattr(gate, "reads_prompt", False),
+            reads_prompt=self._reads_prompt(gate),
             keeping=self.keeping, hears_tools=options.tools == "told",
         )  # fmt: skip
         self.carrier = Carrier(
@@ -173,6 +174,10 @@ class Gateway:
     def _name(self, number: int) -> str:
         program = self.programs.numbered(number) or self._leaving
         return program.name if program is not None and program.number == number else ""
+
+    def _reads_prompt(self, gate: Gate) -> bool:
+        keeps = self.keeping is not None and self.keeping.reads_prompt
+        return self.system.reads_prompt or keeps or bool(getattr(gate, "reads_prompt", False))
 
     def _keeping(self) -> Keeping | None:
         """None where nothing is kept: that costs nothing. Raises CatalogError for what cannot act here."""

@@ -17,7 +17,7 @@ from systems.gateway.ticket import Ticket
 from systems.gateway.usage import Counted
 from systems.gateway.workers import Workers
 from systems.protocols import Away, Retention
-from vocabulary import BLOCK, EngineView, KeepEvent
+from vocabulary import BLOCK, EngineView, KeepEvent, Segment
 
 
 @dataclass(slots=True)
@@ -30,6 +30,7 @@ class _Thread:
     engine: int = -1
     tokens: int = 0
     output_tokens: int = 0
+    prompt: tuple[Segment, ...] = ()
     until: float = 0.0
     away: bool = False
     tool: str | None = None
@@ -43,6 +44,7 @@ class Keeping:
         waiting: Callable[[EngineView], int], told: Callable[[KeepEvent], None],
     ) -> None:  # fmt: skip
         self.retention: Any = retention
+        self.reads_prompt = bool(getattr(retention, "reads_prompt", False))
         self._watches = bool(getattr(retention, "watches", False))
         self._workers = workers
         self._outbox = outbox
@@ -84,6 +86,7 @@ class Keeping:
         if ticket.passage.outcome == "finished":
             prompt, output, _ = counted or (call.prompt_tokens, 0, -1)
             thread.engine, thread.tokens, thread.output_tokens = ticket.worker.id, prompt + output, output
+            thread.prompt = call.prompt
             if thread.tool is not None:
                 self.away(ticket.program, call.thread, thread.tool)
 
@@ -104,7 +107,10 @@ class Keeping:
         if self._watches:
             view = self._workers[thread.engine].view()
             self.retention.look(view, self._waiting(view), now)
-        away = Away(program.number, name, thread.tokens, tool, thread.output_tokens, thread.engine)
+        away = Away(
+            program.number, name, thread.tokens, tool, thread.output_tokens, thread.engine,
+            prompt=thread.prompt,
+        )  # fmt: skip
         thread.until = self.retention.idle(away, now)
         self._tell()
         self._say(program, thread.engine, now)

@@ -17,16 +17,23 @@ class Absence:
     """One thread from the end of a call to the end of its next one.
 
     ``since``, ``until`` (kept until) and ``returned`` are times (s); ``returned`` is INF while it is away.
+    ``own``: tokens of it that no others keep, ``blocks`` of them.
     """
 
     away: Away
     since: float
     until: float = 0.0
     returned: float = INF
+    own: int = field(init=False)
     blocks: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.blocks = max(1, blocks_for(self.away.tokens))
+        self.share(0)
+
+    def share(self, tokens: int) -> None:
+        """The first ``tokens`` of its context are others', too: only the rest goes if it is evicted."""
+        self.own = max(0, self.away.tokens - tokens)
+        self.blocks = max(1, blocks_for(self.own))
 
     def lost(self, cached_tokens: int, prompt_tokens: int) -> int:
         """Tokens of what it left that had to be computed again.

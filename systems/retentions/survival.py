@@ -22,12 +22,15 @@ from systems.retentions.durations import Durations, Group
 from systems.retentions.market import Bid, Meter, clearing_price
 from systems.retentions.rebuild import TOKEN2_S, TOKEN_S, Rebuild
 from systems.retentions.watching import Prices, Watching
+from systems.shared_prefix import SharedPrefix
 from vocabulary import INF, blocks_for
 
 ARMS = ("elapsed", "tool", "tool+size", "oracle")
 PRICES = ("shortage", "market")
 WORK = 1.0
 """What a waiting call bids for a block-second: it would work in it, and prices are shares of such work."""
+LEADING = 512
+"""Segments of a prompt that are compared: a gateway's have 16 tokens."""
 ALL: Group = ()
 """The group that every time away belongs to."""
 
@@ -81,6 +84,8 @@ class Survival(Watching):
     until then, and the lowest bids go, so that those stay for whom J_keep at the price of that moment is
     below J_evict. Engines that give up what is kept without asking for ``victims`` need ``market``.
     ``waiting``: how much of the prompts that wait counts as wanted room (default 1).
+    ``shared_prefix`` (default): what contexts begin with alike takes room once, and only the rest of a
+    context is at stake; without it each counts whole, which overstates the pressure.
     ``token_s``, ``token2_s``, ``restore_s``: ``Rebuild``; default an 8B model on an A100.
     All constants are ours but ThunderAgent's half-life.
     """
@@ -90,7 +95,8 @@ class Survival(Watching):
     def __init__(
         self, *, by: str = "tool", least: float = 20, window: int = 512, decay: str = "exponential",
         half_life: float = 1.0, firm: bool = True, price: str = "", waiting: float = 1.0,
-        token_s: float = TOKEN_S, token2_s: float = TOKEN2_S, restore_s: float = 0.0,
+        shared_prefix: bool = True, token_s: float = TOKEN_S, token2_s: float = TOKEN2_S,
+        restore_s: float = 0.0,
     ) -> None:  # fmt: skip
         super().__init__()
         self.by = one_of("by", by, ARMS)
@@ -108,6 +114,8 @@ class Survival(Watching):
         if self.firm and self.price == "shortage":
             raise ValueError("price=shortage keeps without end, and newcomers wait: it needs firm=false")
         self.waiting = at_least("waiting", waiting, 0.0)
+        self.shared_prefix = self.reads_prompt = flag("shared_prefix", shared_prefix)
+        self._shared = SharedPrefix()
         self._rebuild = Rebuild(token_s, token2_s, restore_s)
         self.token_s, self.token2_s, self.restore_s = token_s, token2_s, restore_s
         self._durations = Durations(self.window, self.least)
@@ -122,6 +130,9 @@ class Survival(Watching):
 
         J of keeping, where evicting costs least: until it is back, as far as the curve goes.
         """
+        if self.shared_prefix:
+            away = absence.away
+            absence.share(self._shared.join(_name(away), away.prompt[:LEADING], away.engine))
         stake = self._stakes[absence] = self._stake(absence, now)
         price = self._price(absence.away.engine, now)
         age = stake.stop(price)
@@ -165,6 +176,7 @@ class Survival(Watching):
             away = [a for a in self.absences if a.away.engine == engine and _wants(a, now)]
             room: float = view.kv_total - view.kv_used
             wanted = self.waiting * blocks_for(waiting_tokens)
+            room -= blocks_for(self._shared.once.get(engine, 0))
             if not self.firm:
                 room -= wanted
             if sum(absence.blocks for absence in away) + self.firm * wanted > room:
@@ -177,7 +189,7 @@ class Survival(Watching):
         engine = absence.away.engine
         curve, chance = self._curve(absence.away, now)
         view, _ = self.seen(engine)
-        seconds = self._rebuild.seconds(absence.away.tokens)
+        seconds = self._rebuild.tail(absence.away.tokens, absence.own)
         paid = self._meters.setdefault(engine, Meter()).total(now)
         return Stake(curve, chance, seconds, absence.blocks, 1 if view is None else view.kv_total, paid)
 
@@ -227,6 +239,11 @@ class Survival(Watching):
     def forget(self, absence: Absence) -> None:
         """Its stake goes with it."""
         self._stakes.pop(absence, None)
+        self._shared.part(_name(absence.away))
+
+
+def _name(away: Away) -> tuple[int, str]:
+    return away.program, away.thread
 
 
 def _wants(absence: Absence, now: float) -> bool:

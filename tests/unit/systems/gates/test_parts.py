@@ -8,7 +8,6 @@ import pytest
 
 from systems.gates.ledger import ACTIVE, MARKED, PAUSED, Ledger, Program
 from systems.gates.line import Line
-from systems.gates.shared_prefix import LEADING, SharedPrefix
 from systems.gates.ticking import after
 from systems.gates.victims import ORDERS, acting_first, cheapest, chosen, needed
 from vocabulary import Call
@@ -224,35 +223,6 @@ def test_needed_keeps_the_order():
     those = [program(0, 30), program(1, 10), program(2, 20)]
     assert [p.id for p in needed(those, 25)] == [0, 1], "20 of the 25 spare tokens"
     assert needed(those, 0) == those
-
-
-# shared prefixes
-
-
-def test_a_prefix_is_counted_once_and_forgotten_with_the_last():
-    shared = SharedPrefix()
-    who = [program(i, prompt=((1, 500), (2, 100), (10 + i, 50))) for i in range(3)]
-    other = program(9, prompt=((1, 500), (3, 100)))
-    assert shared.lead(who[0], 0) == 0
-    assert [shared.join(one, 0) for one in who] == [0, 600, 600]
-    assert shared.once == {0: 600}
-    assert (shared.lead(other, 0), shared.lead(other, 1)) == (500, 0)
-    assert shared.join(who[0], 0) == 600, "asked again: the first of them leaves it out, too"
-    assert shared.join(other, 0) == 500
-    assert shared.once == {0: 600}
-    for one in (*who, other, other):
-        shared.part(one)
-    assert vars(SharedPrefix()) == vars(shared), "nothing is left"
-
-
-def test_a_prefix_ends_where_prompts_differ():
-    shared = SharedPrefix()
-    shared.join(program(0, prompt=((1, 500), (2, 100), (3, 100))), 0)
-    assert shared.lead(program(1, prompt=((1, 500), (4, 100), (3, 100))), 0) == 500
-    assert shared.lead(program(2, prompt=((1, 400), (2, 100))), 0) == 0, "whole segments"
-    long = tuple((i, 10) for i in range(100))
-    shared.join(program(3, prompt=long), 1)
-    assert shared.lead(program(4, prompt=long), 1) == 10 * LEADING
 
 
 # ticks

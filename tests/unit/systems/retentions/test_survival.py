@@ -316,3 +316,24 @@ def test_empty_contexts_are_nobodys_problem():
     policy = Survival()
     assert leave(policy, 1, 0, 0.0, used=TOTAL) >= 0.0
     assert blocks_for(0) == 0
+
+
+def test_what_contexts_begin_with_alike_takes_room_once():
+    """Forty contexts of 300 blocks, 250 of them the same: 2 250 blocks of 4 000, not 12 000."""
+
+    def left(shared_prefix):
+        policy = Survival(least=INF, half_life=100.0, shared_prefix=shared_prefix)
+        for i in range(40):
+            policy.look(EngineView(0, True, 1, 0, 4000), 0, float(i))
+            policy.idle(Away(i, "", 4800, "t", 16, 0, prompt=((7, 4000), (100 + i, 784))), float(i))
+        return policy, [event.keep_price for event in policy.events]
+
+    policy, prices = left(True)
+    assert prices == [0.0] * 40, "all fit, so that keeping costs nothing"
+    assert policy.absences.get(0, "").blocks == 300, "the first still carries it"
+    assert {policy.absences.get(i, "").blocks for i in range(1, 40)} == {50}
+    for i in range(40):
+        policy.end(i, 50.0)
+    assert policy._shared.once == {}
+    _, prices = left(False)
+    assert [price > 0.0 for price in prices] == [False] * 13 + [True] * 27

@@ -1,8 +1,9 @@
-"""What programs on an engine have in common at the start of their prompts, counted once."""
+"""What contexts on an engine have in common at the start of their prompts, counted once."""
 
 from __future__ import annotations
 
-from systems.gates.ledger import Program
+from collections.abc import Hashable, Sequence
+
 from vocabulary import Segment
 
 LEADING = 16
@@ -12,23 +13,23 @@ _Key = tuple[int, int, Segment]
 
 
 class SharedPrefix:
-    """Whole leading segments that at least two programs of an engine begin with.
+    """Whole leading segments that at least two contexts on an engine begin with; a context has a name.
 
-    ``once[engine]``: tokens of those that somebody leaves out of its own weight, each counted once.
-    Exact after ``settle``; between two of those the first of several programs still carries a prefix that
-    the others leave out, so that the sum is never too small.
+    ``once[engine]``: tokens of those that somebody leaves out of its own weight, each counted once. The
+    first of several still carries a prefix that the others leave out until it joins again, so that the sum
+    is never too small.
     """
 
     def __init__(self) -> None:
         self.once: dict[int, int] = {}
         self._there: dict[_Key, int] = {}
         self._left_out: dict[_Key, int] = {}
-        self._of: dict[int, tuple[list[_Key], int]] = {}
+        self._of: dict[Hashable, tuple[list[_Key], int]] = {}
 
-    def join(self, program: Program, engine: int) -> int:
-        """It runs on ``engine``; the tokens that it leaves out of its own weight."""
-        self.part(program)
-        keys = _keys(program, engine)
+    def join(self, name: Hashable, prompt: Sequence[Segment], engine: int) -> int:
+        """It is on ``engine``; the tokens that it leaves out of its own weight."""
+        self.part(name)
+        keys = _keys(prompt, engine)
         for key in keys:
             self._there[key] = self._there.get(key, 0) + 1
         shared = self._shared(keys, 2)
@@ -36,12 +37,12 @@ class SharedPrefix:
             _add(self._left_out, key, 1)
             if self._left_out[key] == 1:
                 self.once[engine] = self.once.get(engine, 0) + key[2][1]
-        self._of[program.id] = (keys, shared)
+        self._of[name] = (keys, shared)
         return sum(key[2][1] for key in keys[:shared])
 
-    def part(self, program: Program) -> None:
-        """It runs there no more."""
-        keys, shared = self._of.pop(program.id, ([], 0))
+    def part(self, name: Hashable) -> None:
+        """It is there no more."""
+        keys, shared = self._of.pop(name, ([], 0))
         for key in keys[:shared]:
             _add(self._left_out, key, -1)
             if key not in self._left_out:
@@ -49,9 +50,9 @@ class SharedPrefix:
         for key in keys:
             _add(self._there, key, -1)
 
-    def lead(self, program: Program, engine: int) -> int:
+    def lead(self, prompt: Sequence[Segment], engine: int) -> int:
         """Tokens it would find there, if it came."""
-        keys = _keys(program, engine)
+        keys = _keys(prompt, engine)
         return sum(key[2][1] for key in keys[: self._shared(keys, 1)])
 
     def _shared(self, keys: list[_Key], least: int) -> int:
@@ -61,8 +62,8 @@ class SharedPrefix:
         return count
 
 
-def _keys(program: Program, engine: int) -> list[_Key]:
-    return [(engine, i, segment) for i, segment in enumerate(program.prompt[:LEADING])]
+def _keys(prompt: Sequence[Segment], engine: int) -> list[_Key]:
+    return [(engine, i, segment) for i, segment in enumerate(prompt)]
 
 
 def _add(books: dict, key: object, amount: int) -> None:  # type: ignore[type-arg]
