@@ -50,16 +50,18 @@ Functions = dict[str, ToolSpec]
 
 def read_functions(folder: Path) -> dict[str, Functions]:
     """The functions of each class by name. Raises WorkloadError naming the file and line, OSError."""
-    return {name: _read(folder / DOCS / kind.docs) for name, kind in CLASSES.items()}
+    return {name: _read(folder / DOCS / kind.docs, kind.make) for name, kind in CLASSES.items()}
 
 
-def _read(path: Path) -> Functions:
+def _read(path: Path, kind: type[Tools]) -> Functions:
     found: Functions = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
             spec = _spec(json.loads(line))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise WorkloadError(f"{path.name}:{number}: not the docs of a function ({error!r})") from error
+        if spec.name.startswith("_") or not callable(getattr(kind, spec.name, None)):
+            raise WorkloadError(f"{path.name}:{number}: {kind.__name__} has no function '{spec.name}' here")
         found[spec.name] = spec
     return found
 

@@ -176,3 +176,10 @@ def test_a_line_that_is_no_json(data):
     (data / "bfcl" / DOCS / "math_api.json").write_text('{"name": "add"}')
     with pytest.raises(WorkloadError, match=r"math_api\.json:1"):
         SUITE.tasks(1, 1, data)
+
+
+def test_a_function_that_is_not_ours_is_named_by_its_line(data):
+    (line,) = [json.dumps({**said, "name": "fly"}) for said in docs("MathAPI")]
+    (data / "bfcl" / DOCS / "math_api.json").write_text(line)
+    with pytest.raises(WorkloadError, match=r"math_api\.json:1: MathAPI has no function 'fly' here"):
+        SUITE.tasks(1, 1, data)
