@@ -129,7 +129,7 @@ class Bfcl:
     def missing(self, data: Path | None) -> str:
         """Which file is not there, and where all of them come from."""
         if data is None:
-            return f"bfcl needs a folder of data sets that holds bfcl/: {SOURCE}"
+            return f"name a folder of data sets (-p data=DIR) that holds bfcl/: {SOURCE}"
         wanted = [QUESTIONS, ANSWERS, *(f"{DOCS}/{kind.docs}" for kind in CLASSES.values())]
         absent = [name for name in wanted if not (data / "bfcl" / name).is_file()]
         return f"{data / 'bfcl' / absent[0]} is not there; it is part of {SOURCE}" if absent else ""
