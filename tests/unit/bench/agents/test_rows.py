@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from bench.agents.rows import Span, live_run, path
 from bench.errors import InvalidRun
+from bench.fidelity.server_calls import request_name
 from bench.live.rows import rows_of
 from tests.unit.bench.agents.runs import began, call, ended, log_of, row, run_of, tool
 
@@ -125,3 +126,16 @@ def test_without_logs_calls_are_as_the_relay_saw_them():
     assert [(c.output_tokens, c.t_end - c.t_arrive) for c in rows.calls] == [(7, 2.0)]
     (line,) = rows.programs
     assert line.cp_decode_s == 2.0
+
+
+@pytest.mark.parametrize(
+    ("request_id", "name"),
+    [
+        ("chatcmpl-run1x0.3.map-0.2-gw7ca3.64015a.64-bda94c89", ("run1x0", "3", "map-0", "2")),
+        ("cmpl-run1x0.3.0_1.2-0-0123abcd", ("run1x0", "3", "0_1", "2")),
+        ("resp_run1x0.3.main.0-0123abcd", ("run1x0", "3", "main", "0")),
+        ("chatcmpl-0123abcd", ("", "", "", "")),
+    ],
+)
+def test_calls_are_known_by_their_names_in_the_engines_logs_in_every_api(request_id, name):
+    assert request_name(request_id) == name
