@@ -120,7 +120,7 @@ def test_an_image_that_is_not_there(tmp_path):
 
 def test_a_container_of_another_state_folder_is_swept(client, tmp_path, monkeypatch):
     image = docker_engine.image_of(client, "bench-sandbox:busybox")
-    labels = {docker_engine.PROCESS: "1:1:of-another-boot", docker_engine.OWNER: "old"}
+    labels = {docker_engine.PROCESS: "1:1:of-another-boot:1", docker_engine.OWNER: "old"}
     client.containers.create(image, ["true"], name="bench-sandbox-old", labels=labels)
     living = {docker_engine.PROCESS: docker_engine.text_of(docker_engine.Process.this())}
     other = client.containers.create(image, ["true"], name="bench-sandbox-living", labels=living)

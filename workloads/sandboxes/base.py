@@ -21,6 +21,7 @@ BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 """Waits between the tries of a teardown: seven in all, within 4 s and what they take themselves."""
 PORTS = "BENCH_PORTS"
 """In a tool's environment: the ports that its sandbox was dealt, separated by blanks."""
+TIMEOUT, DISK_FULL = "timeout", "disk full"
 NO_SPACE = "No space left on device"
 _GIT = {
     f"GIT_{who}_{what}": value
@@ -103,11 +104,8 @@ class BaseSandbox(ABC):
         except BaseException as error:
             self._say(begin, "exec", ok=False, detail=reason(error))
             raise
-        full = full + (NO_SPACE in done.output) + (done.code != 0) >= 2  # each alone may mean another thing
-        detail = (
-            "timeout" if done.timed_out else "disk full" if full else f"exit {done.code}" if done.code else ""
-        )
-        self._say(begin, "exec", done.seconds, ok=not (done.timed_out or full), detail=detail)
+        detail = outcome(done, full)
+        self._say(begin, "exec", done.seconds, ok=detail not in (TIMEOUT, DISK_FULL), detail=detail)
         if done.timed_out:
             self._say(begin + timeout_s, "kill", max(0.0, done.seconds - timeout_s), detail="hung")
         return done
@@ -199,6 +197,15 @@ class BaseSandbox(ABC):
     ) -> None:  # fmt: skip
         took = time.monotonic() - begin if seconds is None else seconds
         self._told(SandboxEvent(begin, self.name, what, took, ok, disk, self.ports, detail))
+
+
+def outcome(done: Executed, full: bool) -> str:
+    """What came of a command, in two words. ``full``: no block of the disk is free afterwards."""
+    if done.timed_out:
+        return TIMEOUT
+    if full + (NO_SPACE in done.output) + (done.code != 0) >= 2:  # each alone may mean something else
+        return DISK_FULL
+    return f"exit {done.code}" if done.code else ""
 
 
 def reason(error: BaseException) -> str:

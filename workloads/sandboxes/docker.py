@@ -157,7 +157,9 @@ class DockerSandbox(BaseSandbox):
 
     async def _small(self, words: list[str], mark: str, failed: str) -> bytes:
         """Output of a command that has to go well."""
-        code, output, _ = await self._exec(words, WORKSPACE, mark, FILE_S, MOST_FILE)
+        code, output, _ = await self._exec(words, WORKSPACE, mark, FILE_S, MOST_FILE + 1)
+        if len(output) > MOST_FILE:
+            raise SandboxError(f"sandbox {self.name} (docker): {failed}: more than {MOST_FILE >> 20} MiB")
         if code:
             why = output.decode(errors="replace").strip().rpartition(": ")[2][:200]
             raise SandboxError(f"sandbox {self.name} (docker): {failed}: {why or f'exit status {code}'}")

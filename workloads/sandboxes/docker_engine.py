@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from workloads.sandboxes.contract import SandboxError
-from workloads.sandboxes.processes import Process
+from workloads.sandboxes.processes import Process, boot
 
 OWNER = "agent-serving-bench.sandbox.owner"
 """Label: the run (``SandboxOptions.owner``)."""
@@ -78,15 +78,14 @@ def explained(what: str) -> Iterator[None]:
 
 def text_of(process: Process) -> str:
     """As the label has it."""
-    return f"{process.pid}:{process.start}:{process.boot}"
+    return ":".join(map(str, process))
 
 
 def ours(client: Any, owner: str | None = None) -> list[Any]:
     """Containers of a run, or (None) of processes that are gone."""
-    if owner is not None:
-        return list(client.containers.list(all=True, filters={"label": f"{OWNER}={owner}"}))
-    found = client.containers.list(all=True, filters={"label": PROCESS})
-    return [one for one in found if not _lives(one.labels[PROCESS])]
+    label = PROCESS if owner is None else f"{OWNER}={owner}"
+    found = client.containers.list(all=True, filters={"label": label}, ignore_removed=True)
+    return [one for one in found if owner is not None or _is_orphan(one)]
 
 
 def image_of(client: Any, name: str) -> str:
@@ -172,9 +171,13 @@ def _add_text(tar: tarfile.TarFile, name: str, text: str) -> None:
     tar.addfile(file, io.BytesIO(text.encode()))
 
 
-def _lives(text: str) -> bool:
+def _is_orphan(container: Any) -> bool:
+    """Whether the process that made it is gone. One of another boot that runs is of another machine, which
+    shares this engine: a machine that was booted again does not start it."""
     try:
-        pid, start, boot = text.split(":")
-        return Process(int(pid), int(start), boot).lives()
+        pid, start, at, space = container.labels[PROCESS].split(":")
     except ValueError:
         return False
+    if at != boot() and container.status == "running":
+        return False
+    return Process(int(pid), int(start), at, space).gone()

@@ -43,7 +43,7 @@ class Entry:
     @property
     def orphan(self) -> bool:
         """Whether the process that made it is gone."""
-        return not self.process.lives()
+        return self.process.gone()
 
 
 class Ledger:

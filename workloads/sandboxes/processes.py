@@ -18,20 +18,23 @@ OWNER = "BENCH_SANDBOX_OWNER"
 
 class Process(NamedTuple):
     """A process that cannot be taken for another with its number: when it started (ticks after boot), of
-    which boot."""
+    which boot of the machine, in which namespace of process numbers."""
 
     pid: int
     start: int
     boot: str
+    space: str
 
     @classmethod
     def this(cls) -> Process:
         """We."""
-        return cls(os.getpid(), _started(os.getpid()) or 0, _boot())
+        return cls(os.getpid(), _started(os.getpid()) or 0, boot(), _space())
 
-    def lives(self) -> bool:
-        """Whether it still runs (a zombie does not)."""
-        return self.boot == _boot() and _started(self.pid) == self.start
+    def gone(self) -> bool:
+        """Whether it has ended (a zombie has). Of another namespace nobody here knows: then it has not."""
+        if self.boot != boot():
+            return True
+        return self.space == _space() and _started(self.pid) != self.start
 
 
 def marked(key: str, value: str | None = None) -> list[int]:
@@ -79,5 +82,10 @@ def _started(pid: int) -> int | None:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
-def _boot() -> str:
+def boot() -> str:
+    """Which boot of the machine this is."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _space() -> str:
+    return os.readlink("/proc/self/ns/pid").strip("pid:[]")
