@@ -41,11 +41,7 @@ its own with one for the engine, no ids, streams are asked for a usage that clie
 IDS = {OPEN: {"X-Session-ID": "conformance", "X-Thread-ID": "main"}, LOCKED: {}}
 GONE_S = 10.0
 """A call whose client has left is out of the engine by then."""
-FLAGS = (
-    "--api-key", KEY, "--enable-auto-tool-choice", "--tool-call-parser", "hermes",
-    "--structured-outputs-config", json.dumps({"backend": "xgrammar", "disable_any_whitespace": True}),
-)  # fmt: skip
-"""A random model chooses blanks for ever, where a tool call may have some."""
+FLAGS = ("--api-key", KEY, "--enable-auto-tool-choice", "--tool-call-parser", "hermes")
 
 
 @dataclass(frozen=True)

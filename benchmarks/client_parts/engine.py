@@ -115,9 +115,14 @@ def _first(tools: Mapping[str, Mapping[str, Any]], body: Mapping[str, Any], numb
 
 
 class ScriptedEngine:
-    """``with`` it; ``url`` is there then, ``heard`` grows. Runs in a thread of its own."""
+    """``with`` it; ``url`` is there then, ``heard`` grows. Runs in a thread of its own.
 
-    def __init__(self, script: Script = one_tool) -> None:
+    The first ``refuse_first`` calls that have a body get 503, and the first one that does not waits
+    ``delay_first_s`` (s) for its answer.
+    """
+
+    def __init__(self, script: Script = one_tool, refuse_first: int = 0, delay_first_s: float = 0.0) -> None:
+        self._refusals, self._delay = refuse_first, delay_first_s
         self.url = ""
         self.heard: list[Heard] = []
         self._script = script
@@ -158,6 +163,14 @@ class ScriptedEngine:
         number = len(self.heard)
         headers = dict(request.headers.items())
         self.heard.append(Heard(time.monotonic(), request.method, request.path_qs, headers, body))
+        if body and self._refusals:
+            self._refusals -= 1
+            error = {"type": "overloaded_error", "message": "not now"}
+            return web.json_response(
+                {"type": "error", "error": error}, status=503, headers={"Retry-After": "1"}
+            )
+        delay, self._delay = (self._delay, 0.0) if body else (0.0, self._delay)
+        await asyncio.sleep(delay)
         return self._reply(request.path, body, number)
 
     def _reply(self, path: str, body: Mapping[str, Any], number: int) -> web.StreamResponse:

@@ -3,21 +3,26 @@
 import os
 
 WITHOUT_DOCKER = "BENCH_WITHOUT_DOCKER"
+CLIENTS = "BENCH_CLIENTS"
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "docker: needs a Docker engine, which scripts/with_dockerd.sh starts")
+    config.addinivalue_line("markers", "clients: needs real CLIs, in the folder that BENCH_CLIENTS names")
 
 
 def pytest_report_header(config):
-    if os.environ.get(WITHOUT_DOCKER):
-        return f"{WITHOUT_DOCKER} is set: tests of Docker are left out"
-    return None
+    docker = f"{WITHOUT_DOCKER} is set: tests of Docker are left out"
+    clients = f"{CLIENTS} is not set: tests of real CLIs are left out (docs/clients.md)"
+    lines = [docker] if os.environ.get(WITHOUT_DOCKER) else []
+    return lines if os.environ.get(CLIENTS) else [*lines, clients]
 
 
 def pytest_collection_modifyitems(config, items):
-    if not os.environ.get(WITHOUT_DOCKER):
+    without = ["docker"] if os.environ.get(WITHOUT_DOCKER) else []
+    without += [] if os.environ.get(CLIENTS) else ["clients"]
+    left_out = [item for item in items if any(item.get_closest_marker(one) for one in without)]
+    if not left_out:
         return
-    left_out = [item for item in items if item.get_closest_marker("docker")]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
