@@ -46,7 +46,7 @@ class LangGraphAgent:
                 messages = state["messages"]
                 answers.append(messages[-1].text)
         except GraphRecursionError:
-            raise BudgetUsed(f"its budget of {budget.calls} calls in a turn is used up") from None
+            raise BudgetUsed(f"its budget of {budget.calls} calls is used up") from None
         except openai.APIError as error:
             raise AgentError(f"a call failed: {' '.join(str(error).split())}") from None
         return answers

@@ -9,7 +9,7 @@ import pytest
 
 from tests.live.fake_chat import fake_chat
 from workloads.agents import catalog
-from workloads.agents.contract import MAIN, Budget
+from workloads.agents.contract import MAIN, AgentError, Budget
 from workloads.agents.guests.openai_agents import HANDOFF, WORKER
 from workloads.agents.host_process import ROOT, HostProcess, find_python
 from workloads.agents.job import Job
@@ -17,20 +17,36 @@ from workloads.agents.job import Job
 pytestmark = pytest.mark.live
 
 EXAMPLES = ROOT / "docs" / "examples"
-N = 4
-BUDGET = Budget(seconds=90)
+N, SEED, LOST = 5, 7, 0
+ACTIONS = [sum(map(len, task.solution)) for task in catalog.suite("repair").tasks(N, SEED, None)]
+BUDGET = Budget(calls=max(ACTIONS), seconds=90)
 
 
-def run(tmp_path, name, suite, parameters=None, scripts=None, budget=BUDGET):
-    """(the server, events by kind) of N programs; scripts are made as ``bench run`` makes them: here."""
+class Lost:
+    """A script that has nothing more after two calls."""
+
+    def __init__(self, script):
+        self.script = script
+
+    def turn(self, thread, index, asked):
+        if index > 1:
+            raise AgentError("the script ends here")
+        return self.script.turn(thread, index, asked)
+
+
+def run(tmp_path, name, parameters=None, budget=BUDGET):
+    """(the server, events by kind) of N programs; scripts are made as ``bench run`` makes them: here.
+
+    Program ``LOST`` has a script that is too short.
+    """
     agent = catalog.agent(name, parameters or {})
-    tasks = catalog.suite(suite).tasks(N, 7, None)
+    tasks = catalog.suite("repair").tasks(N, SEED, None)
     made = {program: agent.script(task, program) for program, task in enumerate(tasks)}
 
     async def drive():
-        async with fake_chat(made if scripts is None else scripts(made)) as server:
+        async with fake_chat({**made, LOST: Lost(made[LOST])}) as server:
             job = Job(
-                name, suite, N, 7, concurrency=2, url=server.url, model="tiny",
+                name, "repair", N, SEED, concurrency=3, url=server.url, model="tiny",
                 folder=str(tmp_path / "sandboxes"), sandbox="process", owner=f"test-guests-{os.getpid()}",
                 parameters=parameters or {}, budget=budget,
             )  # fmt: skip
@@ -45,78 +61,67 @@ def run(tmp_path, name, suite, parameters=None, scripts=None, budget=BUDGET):
     return server, {kind: [event for event in events if event["event"] == kind] for kind in kinds}
 
 
-def successes(events):
-    return [(end["outcome"], end["success"], end["why"]) for end in events["ended"]]
+def ends_as_it_must(events, calls):
+    """One is refused its third call, the longest have more calls than the budget, all others are right."""
+    ended = {event["program"]: (event["outcome"], event["success"]) for event in events["ended"]}
+    expected = [("timeout", False) if length > calls else ("finished", True) for length in ACTIONS]
+    expected[LOST] = ("failed", False)
+    why = {event["program"]: event["why"] for event in events["ended"]}
+    assert ended == dict(enumerate(expected))
+    assert "the script ends here" in why[LOST]
+    late = [why[program] for program, outcome in enumerate(expected) if outcome[0] == "timeout"]
+    assert set(late) <= {f"its budget of {calls} calls is used up"}
+    assert events["over"][0]["leaks"] == []
+    return len(late)
 
 
-def actions(name):
-    """Of the solution of each task."""
-    return [sum(map(len, task.solution)) for task in catalog.suite(name).tasks(N, 7, None)]
+def others(counted):
+    return {program: count for program, count in counted.items() if program != LOST}
 
 
-def test_mini_swe_agent_repairs(tmp_path):
-    server, events = run(tmp_path, "mini-swe", "repair")
-    assert successes(events) == [("finished", True, "")] * N
-    assert [server.asked[program, MAIN] for program in range(N)] == actions("repair")
-    assert {end["notes"]["exit_status"] for end in events["ended"]} == {"Submitted"}
+def test_mini_swe_agent(tmp_path):
+    calls = max(ACTIONS) - 1
+    server, events = run(tmp_path, "mini-swe", budget=Budget(calls=calls, seconds=90))
+    assert ends_as_it_must(events, calls) > 0
+    asked = {program: server.asked[program, MAIN] for program in range(N)}
+    assert others(asked) == others({program: min(calls, length) for program, length in enumerate(ACTIONS)})
+    assert {end["notes"].get("exit_status") for end in events["ended"]} == {
+        "Submitted",
+        "LimitsExceeded",
+        None,
+    }
     assert events["ready"][0]["versions"]["mini-swe-agent"] == "2.4.6"
     assert {event["name"] for event in events["tool"]} == {"bash"}
-    assert events["over"][0]["leaks"] == []
     system, user = server.bodies[0][2]["messages"][:2]
     assert "interact with a computer" in system["content"]  # its own prompts
     assert "bash tool call" in user["content"]
     assert [tool["function"]["name"] for tool in server.bodies[0][2]["tools"]] == ["bash"]
 
 
-@pytest.mark.parametrize(("api", "handoff"), [("chat", False), ("responses", False), ("chat", True)])
-def test_openai_agents_repair(tmp_path, api, handoff):
-    server, events = run(tmp_path, "openai-agents", "repair", {"api": api, "handoff": handoff})
-    assert successes(events) == [("finished", True, "")] * N
-    thread = WORKER if handoff else MAIN
-    assert [server.asked[program, thread] for program in range(N)] == actions("repair")
-    assert all(server.asked[program, MAIN] == 1 for program in range(N)) or not handoff
-    assert {event["thread"] for event in events["tool"]} == {thread}
-    assert events["over"][0]["leaks"] == []
-    if handoff:
-        assert HANDOFF in str(server.bodies[0][2]["tools"])
+def test_openai_agents(tmp_path):
+    calls = max(ACTIONS) - 1
+    server, events = run(tmp_path, "openai-agents", budget=Budget(calls=calls, seconds=90))
+    assert ends_as_it_must(events, calls) > 0
+    assert {thread for _, thread in server.asked} == {MAIN}
+    assert {event["thread"] for event in events["tool"]} == {MAIN}
+    tools = [tool["function"]["name"] for tool in server.bodies[0][2]["tools"]]
+    assert tools == ["bash", "read_file", "write_file", "replace", "run_tests"]
+
+
+def test_openai_agents_by_responses_with_a_handoff(tmp_path):
+    budget = Budget(calls=max(ACTIONS) + 1, seconds=90)
+    server, events = run(tmp_path, "openai-agents", {"api": "responses", "handoff": True}, budget)
+    assert ends_as_it_must(events, max(ACTIONS)) == 0
+    asked = {program: server.asked[program, WORKER] for program in range(N)}
+    assert others(asked) == others(dict(enumerate(ACTIONS)))
+    assert [server.asked[program, MAIN] for program in range(N)] == [1] * N
+    assert {event["thread"] for event in events["tool"]} == {WORKER}
+    assert [tool["name"] for tool in server.bodies[0][2]["tools"]] == [HANDOFF]
 
 
 def test_the_example_of_langgraph(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    server, events = run(tmp_path, "langgraph_agent:AGENT", "repair")
-    assert successes(events) == [("finished", True, "")] * N
-    assert [server.asked[program, MAIN] for program in range(N)] == actions("repair")
+    calls = max(ACTIONS) - 1
+    _, events = run(tmp_path, "langgraph_agent:AGENT", budget=Budget(calls=calls, seconds=90))
+    assert ends_as_it_must(events, calls) > 0
     assert events["ready"][0]["versions"]["langgraph"] == "1.2.24"
-    assert events["over"][0]["leaks"] == []
-
-
-class Lost:
-    """A script that has nothing more after two calls."""
-
-    def __init__(self, script):
-        self.script = script
-
-    def turn(self, thread, index, asked):
-        if index > 1:
-            return self.script.turn("nowhere", index, asked)
-        return self.script.turn(thread, index, asked)
-
-
-@pytest.mark.parametrize("name", ["mini-swe", "openai-agents"])
-def test_a_call_that_is_refused_fails_the_program(tmp_path, name):
-    def lost(scripts):
-        return {**scripts, 1: Lost(scripts[1])}
-
-    _, events = run(tmp_path, name, "repair", scripts=lost)
-    why = {end["program"]: (end["outcome"], end["why"]) for end in events["ended"]}
-    assert why[1][0] == "failed"
-    assert "of nowhere is none of them" in why[1][1]
-    assert {why[program] for program in (0, 2, 3)} == {("finished", "")}
-    assert events["over"][0]["leaks"] == []
-
-
-@pytest.mark.parametrize("name", ["mini-swe", "openai-agents"])
-def test_a_budget_of_calls(tmp_path, name):
-    _, events = run(tmp_path, name, "repair", budget=Budget(calls=2, seconds=90))
-    assert {end["outcome"] for end in events["ended"]} == {"timeout"}
-    assert {end["why"] for end in events["ended"]} == {"its budget of 2 calls is used up"}
