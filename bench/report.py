@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bench.agents.report import frame as agents_frame
 from bench.cards import comparisons, entries
 from bench.comparing import Cell as ComparedCell
 from bench.errors import MissingError
@@ -93,6 +94,7 @@ def frames_of(cells: Sequence[Cell], progress: Progress | None = None) -> dict[s
         "hits": _hits(shown, labels),
         "claims": _absent(EXPERIMENT),
         "sensitivity": _absent(EXPERIMENT),
+        "agents": made if len(made := agents_frame(shown, labels)) else _absent("no agents ran"),
         **_policies(policy, some, kv_costs(shown, labels)),
     }
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
+
+import pandas as pd
 
 from bench.agents.environments import environments
 from bench.agents.mcnemar import wilson
 from bench.agents.pairs import kept_of, outcomes_between
 from bench.comparing import Cell as Compared
-from bench.gather import Cell
+from bench.gather import Cell, Labels, place
 from bench.stats import Estimate, t_interval
 from reports.agents_page import section
 from reports.page import Section
@@ -24,22 +27,50 @@ def sections(cells: Sequence[Cell]) -> list[Section]:
     groups: dict[Place, list[Cell]] = {}
     for cell in cells:
         if (agents := cell.summary.get("agents")) is not None:
-            place = str(cell.summary["workload"]), str(agents["sandbox"]), str(cell.summary["system"])
-            groups.setdefault(place, []).append(cell)
+            where = str(cell.summary["workload"]), str(agents["sandbox"]), str(cell.summary["system"])
+            groups.setdefault(where, []).append(cell)
     if not groups:
         return []
     groups = dict(sorted(groups.items()))
     return [section([_row(*one) for one in groups.items()], _kinds(groups), _pairs(groups))]
 
 
-def _row(place: Place, cells: Sequence[Cell]) -> dict[str, Any]:
+def frame(cells: Sequence[Cell], labels: Labels) -> pd.DataFrame:
+    """Frame ``agents`` of a report (docs/report.md): a row per place and load, seeds together; empty without
+    agents. Where tools ran stands with the workload."""
+    groups: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in cells:
+        if (agents := cell.summary.get("agents")) is not None:
+            where = place(cell, labels)
+            name = " in ".join(filter(None, [where["workload"], agents["sandbox"]]))
+            groups.setdefault((name, where["model"], where["load"], where["system"]), []).append(cell)
+    return pd.DataFrame([_point(*one) for one in groups.items()])
+
+
+def _point(where: tuple[str, ...], cells: Sequence[Cell]) -> dict[str, Any]:
+    row = _row(("", "", ""), cells)
+    success, latency = row["success"], row["latency"]
+    solved = {end: 100 * success[name] for end, name in _ENDS.items()}
+    took = {end: math.nan if latency[name] is None else latency[name] for end, name in _ENDS.items()}
+    return {
+        **dict(zip(("workload", "model", "load", "system"), where, strict=True)),
+        "seeds": len(cells), "programs": success["n"],
+        **{f"solved{end}": value for end, value in solved.items()},
+        **{f"latency{end}": value for end, value in took.items()},
+    }  # fmt: skip
+
+
+_ENDS = {"": "value", "_low": "low", "_high": "high"}
+
+
+def _row(where: Place, cells: Sequence[Cell]) -> dict[str, Any]:
     """Seeds of one place together: successes add up, other numbers are means over seeds."""
     agents = [cell.summary["agents"] for cell in cells]
     x, n = (sum(one["success"][name] for one in agents) for name in ("x", "n"))
     busy = sum(one["cost"].get("busy_s", 0.0) for one in agents)
     known = all("busy_s" in one["cost"] for one in agents)
     return {
-        **dict(zip(("workload", "sandbox", "system"), place, strict=True)),
+        **dict(zip(("workload", "sandbox", "system"), where, strict=True)),
         "seeds": len(cells),
         "success": {"x": x, "n": n, **wilson(x, n)._asdict()},
         "latency": _latency(cells),

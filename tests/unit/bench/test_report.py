@@ -183,7 +183,7 @@ def test_the_command_writes_page_and_figures(results, tmp_path):
     facts = json.loads(done.stdout)
     assert facts["results"] == 8
     assert list(facts["unfinished"]) == [str(results / "half")]
-    assert set(facts["not_drawn"]) == {"horizon", "sensitivity", "tail_curves"} | LOOPS | POLICIES
+    assert set(facts["not_drawn"]) == {"agents", "horizon", "sensitivity", "tail_curves"} | LOOPS | POLICIES
     html = (out / "report.html").read_text()
     assert "<h1>A &amp; B</h1>" in html
     assert "bench report" in html

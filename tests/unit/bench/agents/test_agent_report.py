@@ -4,9 +4,10 @@ import json
 from dataclasses import replace
 
 from bench.agents.pairs import FILE
-from bench.agents.report import sections
-from bench.gather import Cell
+from bench.agents.report import frame, sections
+from bench.gather import Cell, Labels
 from bench.stats import Estimate
+from reports.figure import figures
 from tests.unit.bench.agents.runs import sandbox
 
 
@@ -66,3 +67,23 @@ def test_without_agents_there_is_no_section(tmp_path):
     one = cell(tmp_path / "a", "atlas", 1, 2, 1.0)
     plain = {name: value for name, value in one.summary.items() if name != "agents"}
     assert sections([replace(one, summary=plain)]) == []
+
+
+def test_the_frame_has_a_row_per_system_with_seeds_together(tmp_path):
+    cells = [cell(tmp_path / f"a{seed}", "atlas", seed, seed - 1, 2.0 * seed) for seed in (1, 2)]
+    manifest = {
+        "identity": {"arrivals": {"concurrency": 2}, "n": 2},
+        "model": "tiny",
+        "gpu": "cpu",
+        "command": "",
+        "workload": {"parameters": {}},
+    }
+    cells = [replace(one, manifest=manifest) for one in cells]
+    made = frame(cells, Labels.of(cells))
+    (row,) = made.to_dict("records")
+    assert row["workload"] == "agents:react in bwrap"
+    assert (row["solved"], row["programs"], row["seeds"], row["latency"]) == (50.0, 4, 2, 3.0)
+    assert row["solved_low"] < 50.0 < row["solved_high"]
+    table = figures()["agents"].table({"agents": made})
+    assert len(table) == 1
+    assert frame([], Labels.of([])).empty
