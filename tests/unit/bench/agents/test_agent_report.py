@@ -82,8 +82,8 @@ def test_the_frame_has_a_row_per_system_with_seeds_together(tmp_path):
     made = frame(cells, Labels.of(cells))
     (row,) = made.to_dict("records")
     assert row["workload"] == "agents:react in bwrap"
-    assert (row["solved"], row["programs"], row["seeds"], row["latency"]) == (50.0, 4, 2, 3.0)
-    assert row["solved_low"] < 50.0 < row["solved_high"]
+    assert (row["solved"], row["programs"], row["seeds"], row["latency"]) == (25.0, 4, 2, 3.0)
+    assert row["solved_low"] < 25.0 < row["solved_high"]
     table = figures()["agents"].table({"agents": made})
     assert len(table) == 1
     assert frame([], Labels.of([])).empty
