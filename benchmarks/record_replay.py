@@ -3,15 +3,16 @@
     python benchmarks/record_replay.py [--n 24] [--concurrency 8] [--agent react] [--suite repair]
 
 Real agents with real tools run against a small model on real vLLM (first come, first served), their replies
-scripted (workloads/agents/relay), through our gateway with --observe --record. From that run alone: step times
-are fitted to its own step log (bench calibrate), and the recording is replayed with bench run --engine sim,
-once with the recorded arrivals and once as a closed loop. Measured and simulated program latency (from the
-first call's arrival at the gateway to the last reply's end), prefix hits, TTFT and TPOT are printed side by
-side, with intervals: by bootstrap over programs, paired where both ran the same ones at the same times.
+scripted (workloads/agents/relay), through our gateway with --observe --record. From that run alone, step
+times are fitted to nine tenths of its own step log (bench calibrate), and the recording is replayed with
+bench run --engine sim, once with the recorded arrivals and once as a closed loop. Measured and simulated are
+printed side by side: program latency (from the first call's arrival at the gateway to the last reply's end),
+prefix hits, TTFT and TPOT (in the engine, by its scheduler's log), with intervals by bootstrap over programs,
+paired where both ran the same ones at the same times.
 
 A quarter of the programs, with another seed, run first and are not recorded: kernels are compiled by then.
-About 4 minutes on two quiet cores. Exit code 1 if the mean program latency with recorded arrivals is over 10 %
-off, or the hit rate over .05; 6 without vLLM.
+About 4 minutes on two quiet cores. Exit code 1 if the mean program latency with recorded arrivals is over
+10 % off, or the hit rate over .05; 6 without vLLM.
 """
 
 from __future__ import annotations
@@ -99,8 +100,8 @@ async def agents(url: str, given: argparse.Namespace, run: str, n: int, folder: 
     return calls
 
 
-def recorded(given: argparse.Namespace, folder: Path) -> tuple[Path, Path]:
-    """(recording, step log) of the run. Raises EngineUnavailable."""
+def recorded(given: argparse.Namespace, folder: Path) -> tuple[Path, Path, list[dict[str, Any]]]:
+    """(recording, step log, the scheduler's rows of its calls) of the run. Raises EngineUnavailable."""
     model = write(folder / "model", TinyLlama(context=CONTEXT, ends=False))
     limits: dict[str, Any] = {**LIMITS, "kv_blocks": LIMITS["kv_blocks"] * BLOCK // ENGINE_BLOCK}
     options = ServerOptions(model, scheduler="fcfs", block_size=ENGINE_BLOCK, **limits)
@@ -118,6 +119,7 @@ def recorded(given: argparse.Namespace, folder: Path) -> tuple[Path, Path]:
         with GatewayProcess(observing, folder / "gateway") as gateway:
             calls = asyncio.run(agents(gateway.url, given, "run", given.n, folder / "run"))
         lines = server.steps.read_bytes().splitlines(keepends=True)
+        rows = [json.loads(line) for line in server.calls.read_text().splitlines()]
     scripted = sum(call.scripted_tokens for call in calls)
     decoded = sum(call.output_tokens for call in calls)
     print(f"{len(calls)} calls; {decoded} tokens decoded, {scripted} scripted")
@@ -125,26 +127,28 @@ def recorded(given: argparse.Namespace, folder: Path) -> tuple[Path, Path]:
         raise RuntimeError("the engine did not decode what was scripted")
     steps = folder / "steps.jsonl"
     steps.write_bytes(b"".join([lines[0], *lines[max(1, began) :]]))
-    return folder / "recording", steps
+    return folder / "recording", steps, [row for row in rows if "-run." in row["request_id"]]
 
 
-def measured(recording: Path) -> Side:
-    """The run as its own recording has it."""
+def measured(recording: Path, rows: Sequence[Mapping[str, Any]]) -> Side:
+    """The run as its own recording has it, and its scheduler."""
     lines = [json.loads(line) for path in sorted(recording.iterdir()) for line in path.open()]
     calls = [line for line in lines if line["event"] == "call" and line["outcome"] == "finished"]
     programs: dict[int, list[dict[str, Any]]] = {}
     for call in sorted(calls, key=lambda one: one["t_arrive"]):
         programs.setdefault(call["program"], []).append(call)
-    rows = list(programs.values())
-    decoding = [call for call in calls if call["output_tokens"] > 1]
+    if len(rows) != len(calls):
+        raise RuntimeError(f"{len(calls)} calls in the recording, {len(rows)} in the scheduler's log")
+    each = list(programs.values())
+    decoding = [row for row in rows if row["output_tokens"] > 1]
     return Side(
         "measured",
-        np.array([max(c["t_end"] for c in row) - row[0]["t_arrive"] for row in rows]),
-        np.array([c["t_first"] - c["t_arrive"] for c in calls]),
-        np.array([(c["t_end"] - c["t_first"]) / (c["output_tokens"] - 1) for c in decoding]),
-        np.array([sum(c["cached_tokens"] for c in row) for row in rows]),
-        np.array([sum(c["prompt_tokens"] for c in row) for row in rows]),
-    )  # fmt: skip
+        np.array([max(c["t_end"] for c in one) - one[0]["t_arrive"] for one in each]),
+        np.array([row["t_first_token"] - row["t_arrive"] for row in rows]),
+        np.array([(r["t_end"] - r["t_first_token"]) / (r["output_tokens"] - 1) for r in decoding]),
+        np.array([sum(c["cached_tokens"] for c in one) for one in each]),
+        np.array([sum(c["prompt_tokens"] for c in one) for one in each]),
+    )
 
 
 # -- the replay ------------------------------------------------------------------------
@@ -247,6 +251,10 @@ def show(found: Mapping[str, Any]) -> None:
         print(f"{name} / measured: mean latency {_cell(one['latency'], one['latency_95'])}, hit rate "
               f"{one['hits']:+.3f} [{one['hits_95'][0]:+.3f}, {one['hits_95'][1]:+.3f}]"
               f"{', paired' if one['paired'] else ''}")  # fmt: skip
+    errors = {one["statistic"]: one["error"] for one in found["fit"]["held_out"]}
+    interrupted = found["fit"]["source"]["interrupted_steps"]
+    print(f"other steps: mean {errors['error of means']:.1%} off, median {errors['median']:.1%}; "
+          f"{interrupted} interrupted steps")  # fmt: skip
     print("\n".join(f"MISSED: {one}" for one in found["missed"]) or "bars met: 10 % and .05")
 
 
@@ -256,13 +264,12 @@ def _cell(value: float, ends: Sequence[float]) -> str:
 
 def compare(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Everything, from the run to the verdict."""
-    recording, steps = recorded(given, folder)
+    recording, steps, rows = recorded(given, folder)
     print(bench("trace", "stats", recording))
     calibration = folder / "calibration.json"
-    fitted = json.loads(bench(
-        "calibrate", steps, "--model", MODEL, "--gpu", "cpu", "--out", calibration, "--json"
-    ))  # fmt: skip
-    truth = measured(recording)
+    bench("calibrate", steps, "--model", MODEL, "--gpu", "cpu", "--fit", 0.9, "--out", calibration)
+    fitted = json.loads(calibration.read_text())
+    truth = measured(recording, rows)
     arrivals = replayed("recorded arrivals", recording, calibration, folder / "arrivals")
     loop = replayed(
         "closed loop", recording, calibration, folder / "loop", "--concurrency", given.concurrency
@@ -279,7 +286,8 @@ def compare(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     return {
         "agent": given.agent, "suite": given.suite, "n": given.n, "concurrency": given.concurrency,
         "seed": given.seed, "limits": LIMITS, "bytes_per_call": size / sides["measured"]["calls"],
-        "fit": fitted, "sides": sides, "ratios": ratios, "missed": missed,
+        "fit": {key: fitted[key] for key in ("coefficients", "held_out", "source")},
+        "sides": sides, "ratios": ratios, "missed": missed,
     }  # fmt: skip
 
 

@@ -35,7 +35,10 @@ class Hashes:
     def blocks(self, data: bytes, after: bytes, size: int) -> list[bytes]:
         """The hash of each block of ``size`` bytes behind ``after``; the last one may be shorter."""
         found: list[bytes] = []
+        copy = self._base.copy
         for at in range(0, len(data), size):
-            after = self.of(data[at : at + size], after)
+            one = copy()
+            one.update(after + data[at : at + size])
+            after = one.digest()
             found.append(after)
         return found

@@ -13,7 +13,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -32,6 +32,14 @@ MOST_PIECES = 100_000
 """Pieces that are known by their number; one that was forgotten is written again. About 200 bytes each."""
 NAME_CHARS = 256
 TIMES = ("t_arrive", "t_send", "t_first", "t_end")
+
+
+class _Known(NamedTuple):
+    """A piece that is in the file: its number, the hashes of its end and of its last whole block."""
+
+    number: int
+    end: bytes
+    whole: bytes
 
 
 class Recorder:
@@ -54,7 +62,7 @@ class Recorder:
         self._threads: dict[int, dict[str, int]] = {}
         self._models: dict[str, int] = {}
         self._over: list[tuple[Passage, Heard | None] | int] = []
-        self._pieces: OrderedDict[bytes, tuple[int, bytes]] = OrderedDict()
+        self._pieces: OrderedDict[bytes, _Known] = OrderedDict()
         self._number = 0
         self._dropped = 0
 
@@ -155,44 +163,40 @@ class Recorder:
             prompt = prompt_of(heard.ask)
         except Unreadable as error:
             return {"unreadable": str(error)}
-        number, after = self._prompt(prompt)
+        known = self._prompt(prompt)
         flat = prompt.pieces[-1].role == FLAT
-        size, hashes = self._going_on(prompt, after, heard) if flat else self._reply(heard.said())
-        return {"prompt": number, "tools": heard.tools(), "reply_size": size, "reply": _hex(hashes)}
+        size, hashes = self._going_on(prompt, known.whole, heard) if flat else self._reply(heard.said())
+        return {"prompt": known.number, "tools": heard.tools(), "reply_size": size, "reply": _hex(hashes)}
 
-    def _prompt(self, prompt: Prompt) -> tuple[int, bytes]:
-        """(number of its last piece, hash of the last whole block before its end)."""
+    def _prompt(self, prompt: Prompt) -> _Known:
+        """Its last piece."""
         block = ID_BLOCK if prompt.unit == "token" else TEXT_BLOCK
-        number, after = 0, self.hashes.of(prompt.apart)
-        whole = after
+        start = self.hashes.of(prompt.apart)
+        known = _Known(0, start, start)
         for piece in prompt.pieces:
-            before = after
-            number, after = self._piece(piece, prompt.unit, block, number, before)
-            whole = after
-            if rest := len(piece.data) % block:
-                known = self.hashes.blocks(piece.data[: len(piece.data) - rest], before, block)
-                whole = known[-1] if known else before
-        return number, whole
+            known = self._piece(piece, prompt.unit, block, known)
+        return known
 
-    def _piece(self, piece: Piece, unit: str, block: int, number: int, before: bytes) -> tuple[int, bytes]:
-        """(its number, the hash of its end); written if it is new."""
-        key = self.hashes.of(piece.data, before)
+    def _piece(self, piece: Piece, unit: str, block: int, before: _Known) -> _Known:
+        """Written if it is new."""
+        key = self.hashes.of(piece.data, before.end)
         known = self._pieces.get(key)
         if known is not None:
             self._pieces.move_to_end(key)
             return known
-        hashes = self.hashes.blocks(piece.data, before, block)
+        hashes = self.hashes.blocks(piece.data, before.end, block)
         self._number += 1
         size = len(piece.data) // (ID_BLOCK // BLOCK) if unit == "token" else len(piece.data)
         line = {
-            "event": "piece", "piece": self._number, "after": number, "role": piece.role, "unit": unit,
+            "event": "piece", "piece": self._number, "after": before.number, "role": piece.role, "unit": unit,
             "size": size, "hashes": _hex(hashes),
         }  # fmt: skip
         if piece.role == "a":
             line["said_size"], said = self._reply(piece.said)
             line["said"] = _hex(said)
         self._put(line)
-        found = self._pieces[key] = (self._number, hashes[-1] if hashes else before)
+        whole = [before.end, *hashes][len(piece.data) // block]
+        found = self._pieces[key] = _Known(self._number, [before.end, *hashes][-1], whole)
         if len(self._pieces) > MOST_PIECES:
             self._pieces.popitem(last=False)
         return found
