@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 START_S = 20.0
-ANSWER_S = 15.0
+ANSWER_S = 10.0
 """For what takes no time of its own (a file, say); a command gets this on top of its timeout."""
 END_S, KILLED_S = 7.0, 2.0
 """Longer than the supervisor needs to give up on processes that would not go; what SIGKILL takes."""
@@ -34,6 +34,7 @@ class Link:
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._reader: asyncio.Task[None] | None = None
+        self._silent = False
 
     @classmethod
     async def start(cls, command: Sequence[str], environment: Mapping[str, str], errors: Path) -> Link:
@@ -71,6 +72,7 @@ class Link:
             async with asyncio.timeout(wait_s):
                 said: dict[str, Any] = await future
         except TimeoutError:
+            self._silent = True  # stopped by a tool, say: no more waiting for it
             raise Gone(f"no answer within {wait_s:g} s") from None
         except asyncio.CancelledError:
             with contextlib.suppress(Gone):
@@ -89,7 +91,7 @@ class Link:
         """
         if self._process.stdin is not None:
             self._process.stdin.close()
-        if not await self._gone_within(END_S):
+        if self._silent or not await self._gone_within(END_S):
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
             await self._gone_within(KILLED_S)
@@ -115,6 +117,8 @@ class Link:
         return f"exit status {self._process.returncode}"
 
     def _send(self, request: dict[str, Any]) -> None:
+        if self._silent:
+            raise Gone("its supervisor does not answer")
         source = self._process.stdin
         if source is None or source.is_closing() or self._reader is None or self._reader.done():
             raise Gone(f"its supervisor is gone ({self.words()})")
