@@ -59,7 +59,9 @@ def gateway(
         list[str] | None, Option(metavar="PATH", help="Control socket of each engine, in their order.")
     ] = None,
     max_body: Annotated[int, Option(metavar="BYTES", help="Of a request.")] = 32 << 20,
-    max_hold: Annotated[float, Option(metavar="SECONDS", help="A held call fails after so long.")] = 600.0,
+    max_hold: Annotated[
+        float, Option(metavar="SECONDS", help="A held call fails after so long; clients give up after 300.")
+    ] = 240.0,
     heartbeat: Annotated[float, Option(metavar="SECONDS", help="To streaming clients that wait.")] = 15.0,
     lease: Annotated[float, Option(metavar="SECONDS", help="Programs without calls are over then.")] = 3600.0,
     log: Annotated[Path | None, Option(metavar="FILE", help="Event log.")] = None,

@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple, Protocol, cast
 
 from systems.gateway.bodies import ENDPOINTS, Endpoint
-from systems.gateway.errors import CHAT, Refused
+from systems.gateway.errors import CHAT, Refused, Speech, speech_for
 from systems.gateway.outlet import Outlet, RawOutlet
 
 _LOG = logging.getLogger("gateway")
@@ -58,6 +58,11 @@ class Head(NamedTuple):
     path: str
     headers: dict[str, str]
     length: int
+
+    @property
+    def speech(self) -> Speech:
+        """How this client is spoken to."""
+        return speech_for(self.endpoint.speech, self.headers)
 
     @property
     def keeps(self) -> bool:
@@ -235,7 +240,7 @@ class Connection(asyncio.Protocol):
         self._run(head, partial(self._listener.calls.refuse, head.endpoint, refused, size, outlet), outlet)
 
     def _out(self, head: Head | None, keeps: bool) -> RawOutlet:
-        return RawOutlet(self.transport, CHAT if head is None else head.endpoint.speech, keeps)
+        return RawOutlet(self.transport, CHAT if head is None else head.speech, keeps)
 
     def _run(self, head: Head, answer: Answer, outlet: RawOutlet) -> None:
         self.task = asyncio.get_running_loop().create_task(self._serve(head, answer, outlet))

@@ -99,7 +99,16 @@ def _response_event(body: bytes) -> bytes:
 CHAT = Speech(b": waiting\n\n", _bare_event)
 """Comments: strict readers of chat chunks take no event that is none (OpenCode stops at one)."""
 MESSAGES = Speech(b'event: ping\ndata: {"type": "ping"}\n\n', _named_event, anthropic=True)
-RESPONSES = Speech(
-    b'event: keepalive\ndata: {"type": "keepalive", "sequence_number": 0}\n\n', _response_event
-)
-"""What OpenAI itself sends. Codex counts events alone: comments do not keep it from giving up."""
+RESPONSES = Speech(b": waiting\n\n", _response_event)
+"""Comments: OpenAI's SDK (``responses.stream``) raises at any event before ``response.created``."""
+CODEX = Speech(b'event: keepalive\ndata: {"type": "keepalive", "sequence_number": 0}\n\n', _response_event)
+"""Its clock for silence sees events alone, not comments; this one OpenAI itself sends, and it is skipped."""
+
+
+def speech_for(speech: Speech, headers: Mapping[str, str]) -> Speech:
+    """As this client needs it; ``headers`` are found by names in lower case."""
+    if speech is RESPONSES and (
+        headers.get("originator", "").startswith("codex") or "x-codex-window-id" in headers
+    ):
+        return CODEX
+    return speech

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from systems.gateway.bodies import ENDPOINTS, Endpoint, parse
 from systems.gateway.connection import RECEIVE_S
-from systems.gateway.errors import JSON, Refused
+from systems.gateway.errors import JSON, Refused, speech_for
 from systems.gateway.gateway import Gateway
 from systems.gateway.headers import KEYS, allowed, forwarded, returned
 from systems.gateway.identity import LONGEST, caller_of, program_id
@@ -74,7 +74,7 @@ class Front:
 
     def _call(self, endpoint: Endpoint) -> Handler:
         async def call(request: web.Request) -> web.StreamResponse:
-            outlet = AppOutlet(request, endpoint.speech)
+            outlet = AppOutlet(request, speech_for(endpoint.speech, request.headers))
             try:
                 self.check(request.headers)
                 raw = await self._read(request)

@@ -17,7 +17,7 @@ STREAMS = ("/v1/chat/completions", "/v1/responses", "/v1/messages")
 BEATS = {
     "/v1/completions": b": waiting\n\n",
     "/v1/chat/completions": b": waiting\n\n",
-    "/v1/responses": b'event: keepalive\ndata: {"type": "keepalive", "sequence_number": 0}\n\n',
+    "/v1/responses": b": waiting\n\n",
     "/v1/messages": b'event: ping\ndata: {"type": "ping"}\n\n',
 }
 
@@ -138,6 +138,24 @@ async def test_a_held_program_hears_heartbeats_its_client_counts_then_an_error_i
         assert status == 200
         rows = [(one.name, one.index, one.attempt, one.outcome) for one in w.watch.passages]
         assert rows[1:] == [("b", 0, 1, "timeout"), ("b", 0, 2, "finished")]
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@on_loop
+async def test_codex_hears_events_since_its_clock_does_not_see_comments(chunked):
+    """On a raw connection, and on one that is aiohttp's because of how the body comes."""
+    call = calls_of("codex-tool")[0]
+    raw = json.dumps(call["body"]).encode()
+
+    async def pieces():
+        yield raw
+
+    async with world(Engine(), gate="program-cap", knobs={"gate.programs": "1"}, heartbeat_s=0.05) as w:
+        await w.ask(program_id="a")
+        data = pieces() if chunked else raw
+        async with w.session.post(w.server.url + call["path"], data=data, headers=call["headers"]) as answer:
+            beat = await answer.content.readuntil(b"\n\n")
+        assert beat == b'event: keepalive\ndata: {"type": "keepalive", "sequence_number": 0}\n\n'
 
 
 @on_loop
