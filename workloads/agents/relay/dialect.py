@@ -153,7 +153,7 @@ class Pieces:
 
     def next(self) -> str:
         """What comes with one token more."""
-        self._token = min(self._token + 1, self._tokens)
+        self._token += 1
         return self._to(len(self._text) * self._token // self._tokens)
 
     def rest(self) -> str:

@@ -165,11 +165,7 @@ class Relay:
         path = passage.dialect.path + (f"?{request.rel_url.raw_query_string}" if request.query_string else "")
         call.t_send = time.monotonic()
         async with self._session.post(f"{self._upstream}{path}", data=body, headers=headers) as answer:
-            try:
-                return await passage.reply(answer)
-            except BaseException:
-                answer.close()  # the engine hears of it at once
-                raise
+            return await passage.reply(answer)  # if that is not whole, its connection is closed at once
 
     # -- all else ----------------------------------------------------------------------
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from tests.unit.workloads.agents.relay import readers, upstream
 from workloads.agents.contract import ToolCall, Turn
-from workloads.agents.relay.dialect import Pieces, Refused, dialects
+from workloads.agents.relay.dialect import Counted, Pieces, Refused, dialects
 from workloads.agents.relay.sse import Splitter
+from workloads.agents.relay.sse import event as written_event
 
 CHAT, RESPONSES, MESSAGES = (
     dialects()[f"/v1/{path}"] for path in ("chat/completions", "responses", "messages")
@@ -104,6 +105,16 @@ def test_pieces_are_even_and_complete(text, tokens, events):
     assert max(map(len, found), default=0) <= math.ceil(len(text) / tokens)
     if events >= tokens:
         assert "".join(found) == text
+
+
+def test_what_a_stream_says_of_its_tokens_adds_up():
+    start = {"type": "message_start", "message": {"usage": {"input_tokens": 20, "output_tokens": 1}}}
+    over = {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 7}}  # as Anthropic's own
+    found = Counted()
+    for data in (start, over):
+        (event,) = Splitter().feed(written_event(data, data["type"]))
+        found = found.and_then(MESSAGES.seen(event).counted)
+    assert found == (20, 7, -1)
 
 
 def test_what_bends_or_ends_a_reply_is_not_asked_for():
