@@ -10,7 +10,8 @@ import pytest
 
 from benchmarks.client_parts.engine import ScriptedEngine
 from systems.gateway.options import Target
-from tests.unit.systems.gateway.engines import Engine, on_loop, world
+from tests.unit.systems.gateway.engines import Engine, on_loop, until, world
+from tests.unit.systems.gateway.test_gateway_failures import row
 
 RECORDED = Path(__file__).parents[3] / "data" / "clients"
 STREAMS = ("/v1/chat/completions", "/v1/responses", "/v1/messages")
@@ -92,6 +93,41 @@ async def test_what_they_ask_again_after_a_failure_is_the_same_turn(name):
 def numberless(stream):
     """Without the counted ids: the engine has answered another call in between."""
     return re.sub(rb"_\d{8}|-\d{8}", b"", stream)
+
+
+@on_loop
+async def test_a_retry_that_comes_before_the_scheduler_has_told_of_the_first_attempt_is_one(tmp_path):
+    """A client that gave up asks again at once; the row of a call that was cut off is a step later."""
+    log, first = tmp_path / "calls.jsonl", calls_of("codex-tool")[0]
+    log.touch()
+    raw = json.dumps(first["body"]).encode()
+    again = json.dumps(dict(reversed(first["body"].items()))).encode()
+    asked_again = asyncio.Event()
+
+    async def script(call):
+        if len(w.engines[0].calls) > 1:
+            asked_again.set()
+            await call.stream()
+        else:
+            call.begin()
+            call.chunk("event: x\ndata: {}\n\n")
+            await call.left.wait()
+            await asked_again.wait()
+
+    async with world(Engine(script), targets=lambda them: (Target(them[0].url, calls=str(log)),)) as w:
+        async with w.session.post(w.server.url + first["path"], data=raw, headers=first["headers"]) as answer:
+            await answer.content.readany()
+        retry = asyncio.create_task(w.post(first["path"], again, first["headers"]))
+        await asked_again.wait()
+        assert len(w.gateway.books.open) == 2
+        with log.open("a") as rows:
+            rows.writelines(
+                row(f"resp_{call.headers['x-request-id']}-0-89abcdef") for call in w.engines[0].calls
+            )
+        assert (await retry)[0] == 200
+        await until(lambda: len(w.watch.passages) == 2)
+        found = sorted((one.index, one.attempt, one.outcome) for one in w.watch.passages)
+        assert found == [(0, 1, "disconnected"), (0, 2, "finished")]
 
 
 @pytest.mark.parametrize("name", ["claude-tool", "codex-tool", "opencode-tool"])
