@@ -73,7 +73,7 @@ def gateway(
     from systems.gateway.options import GatewayOptions, Target
 
     knobs = pairs(knob or [], "--knob")
-    late, batched_tokens = _taken(knobs, "late", 300.0), _taken(knobs, "batched_tokens", 2048)
+    late, batched_tokens = _taken(knobs, "late", 300.0), _taken(knobs, "batched_tokens", 2048, least=1)
     system, router = _observing(system, router, knobs) if observe else (system or "autellix", router)
     keys = _lines(engine_key_file, "--engine-key-file")
     each = {"--calls": calls or [], "--control": control or [], "--engine-key-file": keys}
@@ -113,7 +113,7 @@ def _observing(system: str | None, router: str | None, knobs: Mapping[str, str])
     return OBSERVER, None
 
 
-def _taken(knobs: dict[str, str], name: str, default: float) -> float:
+def _taken(knobs: dict[str, str], name: str, default: float, least: float = 0) -> float:
     """A number of the gateway's own among the knobs, taken out of them. Raises UsageError."""
     from bench.errors import UsageError
 
@@ -122,8 +122,8 @@ def _taken(knobs: dict[str, str], name: str, default: float) -> float:
         number = float(value)
     except ValueError:
         number = -1.0
-    if not 0 <= number < INF:
-        raise UsageError(f"--knob gateway.{name} must be a number of 0 or more, got {value!r}")
+    if not least <= number < INF:
+        raise UsageError(f"--knob gateway.{name} must be a number of {least:g} or more, got {value!r}")
     return number
 
 
