@@ -1,5 +1,6 @@
 """``bench gateway``: what it refuses, and a life in the foreground."""
 
+import json
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from bench.cli.gateway import gateway
 from systems.engines.vllm_virtual import ROOT
 
 ENGINE = ["--engine", "http://127.0.0.1:9"]
+RECORD = ["--observe", "--record"]
 RUN = "import typer\nfrom bench.cli.gateway import gateway\ntyper.run(gateway)\n"
 
 
@@ -80,7 +82,8 @@ def test_it_serves_until_ctrl_c_with_few_flags(tmp_path):
     assert bench("--help").output.count(" --") <= 22  # two of them the shell completion
     (tmp_path / "keys").write_text("one\ntwo\n")
     process = subprocess.Popen(
-        [sys.executable, "-c", RUN, *ENGINE, "--port", "0", "--api-key-file", tmp_path / "keys"],
+        [sys.executable, "-c", RUN, *ENGINE, "--port", "0", "--api-key-file", tmp_path / "keys",
+         *RECORD, tmp_path / "r"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
     )  # fmt: skip
     try:
@@ -98,3 +101,5 @@ def test_it_serves_until_ctrl_c_with_few_flags(tmp_path):
         process.kill()
         process.wait()
     assert (process.returncode, out, err) == (0, "", "")
+    head = json.loads((tmp_path / "r" / "calls-0001.jsonl").read_text())
+    assert (head["event"], head["observe"], head["system"]) == ("recording", True, "session-pinned")
