@@ -1,0 +1,77 @@
+"""The model folder: config.json, weights, tokenizer, and where all of it is from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from systems.vllm_host.smollm2.gguf import Gguf, GgufError
+from systems.vllm_host.smollm2.package import PACKAGE, Found
+from systems.vllm_host.smollm2.weights import FORMS
+from systems.vllm_host.smollm2.weights import write as write_weights
+from systems.vllm_host.smollm2.words import tokenizer, tokenizer_config
+
+SOURCE = "source.json"
+"""Where a folder is from: package, file, its SHA-256, licence, quantisation. Written last: a folder without
+it is not finished."""
+_INDENT = 1
+
+
+def write(folder: Path, found: Found) -> Path:
+    """Write the folder (made if need be; files in it are replaced) and return it.
+
+    Takes seconds and 540 MB of disk. Raises GgufError, OSError.
+    """
+    file = Gguf.of(found.data)
+    config = llama(file)
+    texts = {
+        "tokenizer.json": tokenizer(file),
+        "tokenizer_config.json": tokenizer_config(file, config["max_position_embeddings"]),
+        "generation_config.json": {k: v for k, v in config.items() if k.endswith("_token_id")},
+        "config.json": config,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / SOURCE).unlink(missing_ok=True)
+    write_weights(file, config, folder / "model.safetensors")
+    for name, content in {**texts, SOURCE: source(file, found)}.items():
+        (folder / name).write_text(json.dumps(content, indent=_INDENT, ensure_ascii=False), encoding="utf-8")
+    return folder
+
+
+def llama(file: Gguf) -> dict[str, Any]:
+    """config.json. Raises GgufError for what is no plain Llama with tied embeddings."""
+    if (kind := file.value("general.architecture")) != "llama":
+        raise GgufError(f"general.architecture is {kind}, only llama can be read")
+    said = {key: file.value(f"llama.{key}") for key in (
+        "embedding_length", "feed_forward_length", "block_count", "attention.head_count",
+        "attention.head_count_kv", "rope.dimension_count", "context_length", "rope.freq_base", "vocab_size",
+        "attention.layer_norm_rms_epsilon",
+    )}  # fmt: skip
+    heads, kept = said["attention.head_count"], said["attention.head_count_kv"]
+    width, size = said["embedding_length"], said["rope.dimension_count"]
+    if heads < 1 or kept < 1 or width != heads * size or heads % kept:
+        raise GgufError(f"{heads} heads of {size}, {kept} of them for keys, do not fit a width of {width}")
+    ids = {name: file.value(f"tokenizer.ggml.{theirs}_token_id")
+           for name, theirs in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))}  # fmt: skip
+    return {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama",
+        "hidden_size": said["embedding_length"], "intermediate_size": said["feed_forward_length"],
+        "num_hidden_layers": said["block_count"], "num_attention_heads": heads, "num_key_value_heads": kept,
+        "head_dim": said["rope.dimension_count"], "vocab_size": said["vocab_size"],
+        "max_position_embeddings": said["context_length"], "hidden_act": "silu",
+        "rms_norm_eps": float(f"{said['attention.layer_norm_rms_epsilon']:.6g}"),
+        "rope_theta": said["rope.freq_base"], "tie_word_embeddings": True, "torch_dtype": "float32",
+        **{f"{name}_token_id": number for name, number in ids.items()},
+    }  # fmt: skip
+
+
+def source(file: Gguf, found: Found) -> dict[str, Any]:
+    """The content of SOURCE."""
+    kinds = {FORMS[tensor.kind].name for tensor in file.tensors.values()}
+    return {
+        "model": "SmolLM2-135M-Instruct", "package": PACKAGE, "from": found.origin, "file": found.file,
+        "sha256": found.sha256, "license": file.said.get("general.license", "not said"),
+        "quantisation": sorted(kinds),
+        "changed": "numbers written out as float32; chat template with tools (ours) beside the package's",
+    }  # fmt: skip
