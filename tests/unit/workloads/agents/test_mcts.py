@@ -150,9 +150,9 @@ def test_impossible_weights_are_refused(values):
 
 
 def test_a_scripted_search_branches_fails_and_is_not_always_right():
-    """The script's player was chosen so; these are its bounds over 20 hands, not a measurement."""
+    """The script's player was chosen so; these are its bounds over 12 hands, not a measurement."""
     solved, calls, trajectories, wrong, again = 0, [], [], 0, 0
-    for task in SUITE.tasks(20, 11, None):
+    for task in SUITE.tasks(12, 11, None):
         chat, told = ScriptedChat(AGENT.script(task, 1)), Told()
         _, verdict = worked(AGENT, task, chat, told=told)
         assert verdict.success == told.notes["solved"]
@@ -161,10 +161,10 @@ def test_a_scripted_search_branches_fails_and_is_not_always_right():
         trajectories.append(told.notes["trajectories"])
         wrong += told.notes["nonsense"]
         again += told.notes["duplicates"]
-    assert 10 <= solved <= 19
+    assert 6 <= solved <= 11
     assert 25 <= mean(calls) <= 80
     assert max(trajectories) >= 5
-    assert min(wrong, again) > 10
+    assert min(wrong, again) > 5
 
 
 def test_a_scripted_search_is_the_same_each_time():
