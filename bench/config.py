@@ -25,7 +25,9 @@ CALIBRATION = "latency.calibration"
 """Knob: a shipped calibration or a file of ``bench calibrate``, which corrects step times."""
 TOOL_CORES = "tools.cores"
 """Knob: cores on which the tools of all programs run (processor sharing); no limit where it is not given."""
-LIVE = tuple(f"live.{name}" for name in ("how", "python", "attach", "front", "driver", "client", "load"))
+LIVE = tuple(
+    f"live.{name}" for name in ("how", "python", "attach", "front", "driver", "client", "load", "tool_parser")
+)
 """Knobs: how live engines are run (``bench.live.options``)."""
 AGENTS = "agents"
 """Workload: agents that decide, on live engines (``agents:react``; docs/agent-runs.md)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from pathlib import Path
 from bench.config import AGENTS, RunConfig
 from bench.errors import UsageError, unknown
 from bench.live.options import TINY
+from systems.vllm_host.smollm2.words import SOURCE
 from workloads.agents.contract import Budget
 
 CONCURRENCY, PROGRAMS = 8, 24
@@ -102,5 +104,16 @@ def with_agent_defaults(config: RunConfig) -> RunConfig:
     limits = {f"engine.{name}": str(value) for name, value in LIMITS.items()} if config.model == TINY else {}
     return replace(
         config, n=n, concurrency=config.concurrency or min(CONCURRENCY, n),
-        knobs={**limits, **config.knobs},
+        knobs={**limits, **_tool_parser(config), **config.knobs},
     )  # fmt: skip
+
+
+def _tool_parser(config: RunConfig) -> dict[str, str]:
+    """The knob for engines that we start with a model whose folder says how its replies name tools."""
+    if "live.attach" in config.knobs:
+        return {}
+    try:
+        said = json.loads((Path(config.model) / SOURCE).read_text(encoding="utf-8"))
+        return {"live.tool_parser": str(said["tool_parser"])}
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}

@@ -111,7 +111,7 @@ def engine_key(plan: LivePlan) -> str:
     what = [
         options.how, str(options.python), options.attach, plan.config.model, plan.config.replicas,
         plan.spec.scheduler, knobs, engine.preemption, engine.prefix_cache, limits,
-        _firm(plan), _tiny_name(plan) if plan.config.model == TINY else "",
+        _firm(plan), _tiny_name(plan) if plan.config.model == TINY else "", options.tool_parser,
     ]  # fmt: skip
     return json.dumps(what, sort_keys=True)
 
@@ -172,13 +172,22 @@ def server_options(
         "engine": number,
         "control": True,
         "host": {"firm": True} if _firm(plan) else {},
-        "flags": () if engine.prefix_cache else ("--no-enable-prefix-caching",),
+        "flags": _flags(plan),
     }
     if plan.served.kind == "gpu":
         return ServerOptions.on_gpu(_model(plan, folder), plan.config.model, **limits, **policy)
     first, others = pinned
     return ServerOptions(
         _model(plan, folder), plan.config.model, **limits, **policy, model_cores=first, other_cores=others
+    )
+
+
+def _flags(plan: LivePlan) -> tuple[str, ...]:
+    """What no field of ServerOptions has."""
+    parser = plan.options.tool_parser
+    return (
+        *(() if plan.engine.prefix_cache else ("--no-enable-prefix-caching",)),
+        *(("--enable-auto-tool-choice", "--tool-call-parser", parser) if parser else ()),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -35,7 +36,8 @@ class LiveOptions:
     vllm-virtual). ``attach``: URLs of engines that run already. ``front``: gateway, or none: one engine
     is then called directly. ``driver``: asyncio (the measuring one) or locust
     (docs/locust.md). ``client``, of asyncio: stream (times to first tokens) or whole replies. ``load``: see
-    ``LOAD``."""
+    ``LOAD``. ``tool_parser``: vLLM's name of what reads tool calls in the model's replies; "": nothing
+    does, and vLLM refuses calls that have tools."""
 
     how: str = "process"
     python: Path | None = None
@@ -44,6 +46,7 @@ class LiveOptions:
     driver: str = "asyncio"
     client: str = "stream"
     load: float = LOAD
+    tool_parser: str = ""
 
     @classmethod
     def of(cls, config: RunConfig) -> LiveOptions:
@@ -57,6 +60,7 @@ class LiveOptions:
             driver=_one_of("driver", said, DRIVERS),
             client=_one_of("client", said, CLIENTS),
             load=_share(said.get("load", str(LOAD))),
+            tool_parser=said.get("tool_parser", ""),
         )
         found.check(config)
         return found
@@ -66,6 +70,12 @@ class LiveOptions:
         for url in self.attach:
             if not url.startswith(("http://", "https://")):
                 raise UsageError(f"live.attach takes URLs such as http://127.0.0.1:8000, got {url!r}")
+        if self.attach and self.tool_parser:
+            raise UsageError(
+                "live.tool_parser is for engines that we start; those of live.attach run already"
+            )
+        if not re.fullmatch(r"[\w.-]*", self.tool_parser, re.ASCII):
+            raise UsageError(f"live.tool_parser takes a name such as hermes, got {self.tool_parser!r}")
         if self.attach and config.replicas not in (1, len(self.attach)):
             raise UsageError(
                 f"live.attach names {len(self.attach)} engines, --replicas says {config.replicas}: leave "

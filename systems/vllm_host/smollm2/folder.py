@@ -10,11 +10,8 @@ from systems.vllm_host.smollm2.gguf import Gguf, GgufError
 from systems.vllm_host.smollm2.package import PACKAGE, Found
 from systems.vllm_host.smollm2.weights import FORMS
 from systems.vllm_host.smollm2.weights import write as write_weights
-from systems.vllm_host.smollm2.words import tokenizer, tokenizer_config
+from systems.vllm_host.smollm2.words import PARSER, SOURCE, tokenizer, tokenizer_config
 
-SOURCE = "source.json"
-"""Where a folder is from: package, file, its SHA-256, licence, quantisation. Written last: a folder without
-it is not finished."""
 _INDENT = 1
 
 
@@ -72,6 +69,6 @@ def source(file: Gguf, found: Found) -> dict[str, Any]:
     return {
         "model": "SmolLM2-135M-Instruct", "package": PACKAGE, "from": found.origin, "file": found.file,
         "sha256": found.sha256, "license": file.said.get("general.license", "not said"),
-        "quantisation": sorted(kinds),
+        "quantisation": sorted(kinds), "tool_parser": PARSER,
         "changed": "numbers written out as float32; chat template with tools (ours) beside the package's",
     }  # fmt: skip

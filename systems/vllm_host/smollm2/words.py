@@ -9,20 +9,24 @@ from systems.vllm_host.smollm2.gguf import Gguf, GgufError
 
 CONTROL = 3
 """Type of a token that is no text."""
-NAME = "SmolLM2"
+PARSER = "hermes"
+"""vLLM's name of what reads the tool calls of ``CHAT``."""
+SOURCE = "source.json"
+"""File of the folder: where it is from (package, file, its SHA-256, licence, quantisation), and ``PARSER`` as
+``tool_parser``. Written last: a folder without it is not finished."""
 _DEFAULT = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 CHAT = (
     "{% if messages[0]['role'] != 'system' or tools %}<|im_start|>system\n"
     "{% if messages[0]['role'] == 'system' %}{{ messages[0]['content'] or '' }}"
     "{% else %}" + _DEFAULT + "{% endif %}"
-    "{% if tools %}\n\nYou can call these tools, one JSON object a line:\n<tools>\n"
+    "{% if tools %}{{ '\n\n' }}You can call these tools, one JSON object a line:\n<tools>\n"
     "{% for tool in tools %}{{ tool['function'] | tojson }}\n{% endfor %}</tools>\n"
     "To call one, answer with its name and arguments in this form and nothing else:\n"
     '<tool_call>\n{"name": "NAME", "arguments": {"ARGUMENT": "VALUE"}}\n</tool_call>{% endif %}'
     "<|im_end|>\n{% endif %}"
     "{% for m in messages %}{% if not (loop.first and tools and m['role'] == 'system') %}"
     "{{ '<|im_start|>' + m['role'] + '\n' + (m['content'] or '') }}"
-    "{% for call in m['tool_calls'] or [] %}{% if loop.index > 1 or m['content'] %}\n{% endif %}"
+    "{% for call in m['tool_calls'] or [] %}{% if loop.index > 1 or m['content'] %}{{ '\n' }}{% endif %}"
     '<tool_call>\n{"name": {{ call["function"]["name"] | tojson }}, "arguments": '
     "{% if call['function']['arguments'] is string %}{{ call['function']['arguments'] }}"
     "{% else %}{{ call['function']['arguments'] | tojson }}{% endif %}}\n</tool_call>{% endfor %}"
@@ -30,7 +34,7 @@ CHAT = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 """Chat template (Jinja): the package's, which knows no tools, and for requests with tools our own words
-beside it, in the form that vLLM's parser ``hermes`` reads. Without tools and tool calls both say the same."""
+beside it, in the form that ``PARSER`` reads. Without tools and tool calls both say the same."""
 
 
 def tokenizer(file: Gguf) -> dict[str, Any]:
