@@ -157,4 +157,4 @@ def test_the_extra_and_the_script_name_the_same_guests():
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
     script = (ROOT / "scripts" / "make_agents.sh").read_text()
     pinned = re.search(r'^GUESTS="(.*)"$', script, re.MULTILINE)[1].split()
-    assert set(pyproject["project"]["optional-dependencies"].get("agents", [])) <= set(pinned)
+    assert set(pyproject["project"]["optional-dependencies"]["agents"]) <= set(pinned)
