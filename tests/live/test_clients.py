@@ -145,4 +145,4 @@ def test_through_the_overlay_a_real_engine_reads_their_prompts_and_decodes_what_
     assert {call.output_tokens for call in told} == {call.scripted_tokens for call in told} == {8}
     assert {(call.outcome, call.program) for call in told} == {("finished", 0)}
     assert [call.output_tokens for call in calls(tmp_path)] == [8] * len(rows)
-    assert rows[-1]["prompt_tokens"] > 1000
+    assert told[-1].prompt_tokens > 1000
