@@ -278,8 +278,8 @@ def cards(found: Found, note: str = "") -> Section:
 def _kinds(badges: Sequence[str]) -> str:
     if not badges:
         return UNMARKED
-    simulated = all(b.startswith("SIMULATED") for b in badges)
-    return f"{'SIMULATED' if simulated else 'Simulated and measured results'}: {len(badges)} set-ups"
+    words = {badge.partition(" ")[0] for badge in badges}
+    return f"{words.pop() if len(words) == 1 else 'Simulated and measured results'}: {len(badges)} set-ups"
 
 
 def _drawn_with() -> dict[str, str]:

@@ -97,9 +97,9 @@ def badge(data: Data) -> str:
             if len(kinds) == 1:
                 return kinds[0]
             if kinds:
-                simulated = all(k.startswith(theme.SIMULATED) for k in kinds)
-                word = theme.SIMULATED if simulated else "simulated and measured mixed"
-                first, *_ = (kind.removeprefix(f"{theme.SIMULATED} ") for kind in kinds)
+                words = {kind.partition(" ")[0] for kind in kinds}
+                word = words.pop() if len(words) == 1 else "simulated and measured mixed"
+                first = kinds[0].removeprefix(f"{word} ")
                 return f"{word}, {len(kinds)} set-ups (all of them under Provenance), the first: {first}"
     return UNMARKED
 

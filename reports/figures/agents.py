@@ -48,11 +48,15 @@ def _panel(ax: Any, rows: pd.DataFrame, systems: dict[str, theme.Mark], name: st
         ax.plot([x], value, linestyle="none", marker=mark.marker, color=mark.color)
     ax.set_xticks([])
     ax.set_xlim(-0.5, max(1, len(here)) - 0.5)
-    ax.set_ylim(bottom=0)
-    if name == "solved":
-        ax.set_ylim(0, 102)
+    ax.set_ylim(0, 105 if name == "solved" else 1.1 * _top(rows))
     ax.set_xlabel("systems")
     ax.set_ylabel(label)
+
+
+def _top(rows: pd.DataFrame) -> float:
+    """The highest that is drawn (s); 1 if nothing is."""
+    drawn = rows[["latency", "latency_high"]].to_numpy(dtype=float)
+    return float(np.nanmax(drawn)) if np.isfinite(drawn).any() else 1.0
 
 
 FIGURE = Figure(

@@ -305,3 +305,5 @@ def test_several_set_ups_are_named():
     assert badge({}) == UNMARKED
     mixed = pd.DataFrame({"badge": ["SIMULATED a", "measured b"]})
     assert badge({"points": mixed}).startswith("simulated and measured mixed, 2")
+    measured = pd.DataFrame({"badge": ["MEASURED (a)", "MEASURED (b)"]})
+    assert badge({"points": measured}).startswith("MEASURED, 2 set-ups")
