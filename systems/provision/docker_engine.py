@@ -47,7 +47,7 @@ def connect() -> Any:
 def leftovers(client: Any, fleet: str | None = None) -> list[Any]:
     """Containers of ours, running or not: of a fleet, or (None) of no fleet, whose starter is gone."""
     found = client.containers.list(
-        all=True, filters={"label": [OWNER if fleet is None else f"{FLEET}={fleet}"]}
+        all=True, ignore_removed=True, filters={"label": [OWNER if fleet is None else f"{FLEET}={fleet}"]}
     )
     if fleet is not None:
         return list(found)

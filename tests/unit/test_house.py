@@ -15,7 +15,7 @@ from workloads.session import CallEffect
 ROOT = Path(__file__).parents[2]
 ROOMS = ("workloads", "systems", "bench", "reports")
 LONGEST = 400
-SERVER = {"vllm", "torch"}  # only where the code runs inside a vLLM process
+SERVER = {"vllm", "torch", "numpy"}  # only where the code runs inside a vLLM process
 HOSTS = {  # not mounted into an engine's image: what they host is
     "vllm_host": SERVER,
     "gateway": {"aiohttp", "orjson", "prometheus_client", "uvloop"},
