@@ -10,11 +10,13 @@ import asyncio
 import contextlib
 import time
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bench.affinity import on_cores
 from bench.agents.away import Away, Heard
+from bench.agents.entries import entries_left
 from bench.agents.outcomes import FILE, outcomes, said
 from bench.agents.plan import AgentPlan
 from bench.agents.rows import AgentRun, live_run
@@ -78,6 +80,8 @@ def measure(
     try:
         with on_cores(cores()[1] if plan.config.replicas == 1 else frozenset()):
             run = run_loop(Driven(plan, deployment, name, progress).run())
+            if deployment.front is not None:
+                run = replace(run, left=entries_left(deployment.front.url, name))
         seen = live_run(run, [])
         logs = gathered(deployment, seen) if deployment.logs.there else []
     except (EngineUnavailable, HostGone) as error:

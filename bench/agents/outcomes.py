@@ -29,7 +29,7 @@ def outcomes(plan: AgentPlan, run: AgentRun, logs: Sequence[EngineLog], rows: Ro
     programs = program_rows(plan, run, {row.program: row.t_end - row.t_arrive for row in rows.programs})
     solved = sum(row["success"] for row in programs)
     sandbox_events = run.of("sandbox")
-    leaks = [leak for over in run.of("over") for leak in over["leaks"]]
+    leaks = [*(leak for over in run.of("over") for leak in over["leaks"]), *run.left]
     totals = {
         **plan.facts_of_agents(),
         "success": {"x": solved, "n": len(programs), **wilson(solved, len(programs))._asdict()},

@@ -36,7 +36,8 @@ class Span(NamedTuple):
 @dataclass(frozen=True)
 class AgentRun:
     """A run that is over. ``events``: the host's, ``origin``: when it began (s of CLOCK_MONOTONIC), ``wall``
-    the same in Unix time. ``kind``: what programs are called in the tables."""
+    the same in Unix time. ``kind``: what programs are called in the tables. ``left``: what of it stayed in
+    the gateway, in words."""
 
     name: str
     kind: str
@@ -47,6 +48,7 @@ class AgentRun:
     events: Sequence[Event]
     audit: Audit
     versions: Mapping[str, str] = field(default_factory=dict)
+    left: Sequence[str] = ()
 
     def of(self, event: str) -> list[Event]:
         """The host's events of one kind, in order."""

@@ -38,6 +38,7 @@ def test_retention_hears_of_each_tool_with_the_reply_that_asks_for_it(behind, co
     assert counts["back"] == counts["keep"]
     assert result.summary["agents"]["tokens"]["difference"] == 0
     assert result.summary["agents"]["environment"]["teardown"]["n"] == 2
+    assert result.summary["agents"]["environment"]["leaks"] == []  # the gateway was asked, too
     (engine,) = behind.engines
     assert [message["op"] for message in engine.told].count("end") == 2
 
