@@ -5,10 +5,12 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from bench.agents import entries
 from bench.agents import plan as plans
 from bench.agents.plan import agent_plan
 from bench.live.cells import cell
 from bench.live.deployment import make_front
+from bench.live.goodbyes import Goodbyes
 from tests.unit.bench.live.conftest import SERVED
 
 
@@ -49,3 +51,12 @@ def test_two_engines_books_are_those_of_their_logs(behind, config):
     books = result.summary["books"]
     assert books["programs"] == books["equal"] == 2
     assert result.summary["agents"]["cost"]["held_s"] > result.summary["agents"]["cost"]["busy_s"] > 0
+
+
+def test_programs_that_nobody_said_goodbye_for_are_told_as_left(behind, config, monkeypatch):
+    monkeypatch.setattr(Goodbyes, "say", lambda self, program: None)
+    monkeypatch.setattr(entries, "PATIENCE_S", 0.2)
+    result = ran(behind, config(n=1, knobs={}))
+    (leak,) = result.summary["agents"]["environment"]["leaks"]
+    assert leak.startswith("program entry ")
+    assert any("1 things were left after the run" in warning for warning in result.summary["warnings"])
