@@ -74,7 +74,7 @@ class LiveOptions:
             raise UsageError(
                 "live.tool_parser is for engines that we start; those of live.attach run already"
             )
-        if not re.fullmatch(r"[\w.-]*", self.tool_parser, re.ASCII):
+        if not re.fullmatch(r"(\w[\w.-]*)?", self.tool_parser, re.ASCII):
             raise UsageError(f"live.tool_parser takes a name such as hermes, got {self.tool_parser!r}")
         if self.attach and config.replicas not in (1, len(self.attach)):
             raise UsageError(

@@ -13,6 +13,13 @@ from systems.vllm_host.smollm2.weights import write as write_weights
 from systems.vllm_host.smollm2.words import PARSER, SOURCE, tokenizer, tokenizer_config
 
 _INDENT = 1
+_SIZES = {
+    "embedding_length": "hidden_size", "feed_forward_length": "intermediate_size",
+    "block_count": "num_hidden_layers", "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads", "rope.dimension_count": "head_dim",
+    "vocab_size": "vocab_size", "context_length": "max_position_embeddings",
+}  # fmt: skip
+"""Whole numbers: GGUF's names, and those of transformers."""
 
 
 def write(folder: Path, found: Found) -> Path:
@@ -38,28 +45,22 @@ def write(folder: Path, found: Found) -> Path:
 
 def llama(file: Gguf) -> dict[str, Any]:
     """config.json. Raises GgufError for what is no plain Llama with tied embeddings."""
-    if (kind := file.value("general.architecture")) != "llama":
+    if (kind := file.value("general.architecture", str)) != "llama":
         raise GgufError(f"general.architecture is {kind}, only llama can be read")
-    said = {key: file.value(f"llama.{key}") for key in (
-        "embedding_length", "feed_forward_length", "block_count", "attention.head_count",
-        "attention.head_count_kv", "rope.dimension_count", "context_length", "rope.freq_base", "vocab_size",
-        "attention.layer_norm_rms_epsilon",
-    )}  # fmt: skip
-    heads, kept = said["attention.head_count"], said["attention.head_count_kv"]
-    width, size = said["embedding_length"], said["rope.dimension_count"]
-    if heads < 1 or kept < 1 or width != heads * size or heads % kept:
+    said = {theirs: file.value(f"llama.{name}", int) for name, theirs in _SIZES.items()}
+    heads, kept = said["num_attention_heads"], said["num_key_value_heads"]
+    width, size = said["hidden_size"], said["head_dim"]
+    if min(said.values()) < 1 or width != heads * size or heads % kept:
         raise GgufError(f"{heads} heads of {size}, {kept} of them for keys, do not fit a width of {width}")
-    ids = {name: file.value(f"tokenizer.ggml.{theirs}_token_id")
-           for name, theirs in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))}  # fmt: skip
+    epsilon = file.value("llama.attention.layer_norm_rms_epsilon", float)
+    ids = {"bos": "bos", "eos": "eos", "pad": "padding"}
     return {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama",
-        "hidden_size": said["embedding_length"], "intermediate_size": said["feed_forward_length"],
-        "num_hidden_layers": said["block_count"], "num_attention_heads": heads, "num_key_value_heads": kept,
-        "head_dim": said["rope.dimension_count"], "vocab_size": said["vocab_size"],
-        "max_position_embeddings": said["context_length"], "hidden_act": "silu",
-        "rms_norm_eps": float(f"{said['attention.layer_norm_rms_epsilon']:.6g}"),
-        "rope_theta": said["rope.freq_base"], "tie_word_embeddings": True, "torch_dtype": "float32",
-        **{f"{name}_token_id": number for name, number in ids.items()},
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", **said, "hidden_act": "silu",
+        "rms_norm_eps": float(f"{epsilon:.6g}"),  # a float32 of the file; 1e-05 is meant
+        "rope_theta": file.value("llama.rope.freq_base", float),
+        "tie_word_embeddings": True, "torch_dtype": "float32",
+        **{f"{name}_token_id": file.value(f"tokenizer.ggml.{theirs}_token_id", int)
+           for name, theirs in ids.items()},
     }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -19,6 +19,7 @@ _PLAIN = {
 }  # fmt: skip
 """struct's names of the types of values; 8 is a string, 9 an array."""
 _STRING, _ARRAY = 8, 9
+T = TypeVar("T")
 _MOST = 1 << 24
 """Values in one array, dimensions and so on: more is damage, not data."""
 
@@ -65,19 +66,27 @@ class Gguf:
         tensors, pairs = cursor.size(), cursor.size()
         said = dict(cursor.pair() for _ in range(pairs))
         found = [cursor.tensor() for _ in range(tensors)]
-        step = int(said.get("general.alignment", ALIGNMENT))
-        if step < 1:
-            raise GgufError(f"general.alignment must be at least 1, got {step}")
+        step = said.get("general.alignment", ALIGNMENT)
+        if not isinstance(step, int) or step < 1:
+            raise GgufError(f"general.alignment must be a number above 0, got {step!r:.80}")
         begin = -(-cursor.at // step) * step
         placed = [Tensor(t.name, t.shape, t.kind, t.offset + begin) for t in found]
         return cls(said, {tensor.name: tensor for tensor in placed}, cursor.data)
 
-    def value(self, key: str) -> Any:
-        """What the file says under ``key``. Raises GgufError if it does not."""
-        try:
-            return self.said[key]
-        except KeyError:
-            raise GgufError(f"the file does not say {key}") from None
+    def value(self, key: str, kind: type[T]) -> T:
+        """What the file says under ``key``. Raises GgufError if it does not, or says something else."""
+        if key not in self.said:
+            raise GgufError(f"the file does not say {key}")
+        if not isinstance(found := self.said[key], kind):
+            raise GgufError(f"{key} must be of type {kind.__name__}, got {found!r:.80}")
+        return found
+
+    def texts(self, key: str) -> list[str]:
+        """An array of strings. Raises GgufError."""
+        found = self.value(key, list)
+        if any(not isinstance(text, str) for text in found):
+            raise GgufError(f"{key} must be an array of strings")
+        return found
 
     def bytes_of(self, tensor: Tensor, size: int) -> memoryview:
         """``size`` bytes of a tensor. Raises GgufError if the file is too short."""

@@ -28,6 +28,9 @@ _LAYER = {
 }  # fmt: skip
 """Of a tensor in a layer: its name in GGUF, and in a Llama of transformers."""
 
+_BESIDE = 2
+"""Tensors in no layer."""
+
 
 class _Form(NamedTuple):
     """How a kind of tensor is written: ``block`` numbers in ``size`` bytes."""
@@ -108,6 +111,11 @@ def expected(config: Mapping[str, Any]) -> Iterator[tuple[str, str, Shape]]:
 
 def check(file: Gguf, config: Mapping[str, Any]) -> None:
     """Raises GgufError if the file has not exactly the tensors that ``expected`` names, in those shapes."""
+    layers = config["num_hidden_layers"]
+    if len(file.tensors) != (count := _BESIDE + len(_LAYER) * layers):
+        raise GgufError(
+            f"{len(file.tensors)} tensors; a Llama of {layers} layers with tied embeddings has {count}"
+        )
     wanted = {name: shape for name, _, shape in expected(config)}
     found = {name: tensor.shape for name, tensor in file.tensors.items()}
     for name in [*wanted, *found]:

@@ -39,10 +39,10 @@ beside it, in the form that ``PARSER`` reads. Without tools and tool calls both 
 
 def tokenizer(file: Gguf) -> dict[str, Any]:
     """tokenizer.json: byte-level BPE that takes every digit alone. Raises GgufError for another kind."""
-    kind = file.value("tokenizer.ggml.model"), file.value("tokenizer.ggml.pre")
+    kind = file.value("tokenizer.ggml.model", str), file.value("tokenizer.ggml.pre", str)
     if kind != ("gpt2", "smollm"):
         raise GgufError(f"tokenizer.ggml.model and .pre are {kind}, known are gpt2 and smollm")
-    tokens, types = file.value("tokenizer.ggml.tokens"), file.value("tokenizer.ggml.token_type")
+    tokens, types = file.texts("tokenizer.ggml.tokens"), file.value("tokenizer.ggml.token_type", list)
     if len(tokens) != len(types) or len(set(tokens)) != len(tokens):
         raise GgufError(f"{len(tokens)} tokens, {len(set(tokens))} different, with {len(types)} types")
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
@@ -64,7 +64,7 @@ def _control(number: int, token: str) -> dict[str, Any]:
 
 def _merges(file: Gguf, tokens: set[str]) -> list[list[str]]:
     """Pairs, in the order in which they are tried. Byte characters are never spaces: one parts the two."""
-    found = [merge.split(" ") for merge in file.value("tokenizer.ggml.merges")]
+    found = [merge.split(" ") for merge in file.texts("tokenizer.ggml.merges")]
     for number, pair in enumerate(found):
         if len(pair) != 2 or not tokens.issuperset((*pair, "".join(pair))):
             said = " ".join(pair)
@@ -74,10 +74,10 @@ def _merges(file: Gguf, tokens: set[str]) -> list[list[str]]:
 
 def tokenizer_config(file: Gguf, context: int) -> dict[str, Any]:
     """tokenizer_config.json; ``context``: longest sequence (tokens)."""
-    tokens = file.value("tokenizer.ggml.tokens")
+    tokens = file.texts("tokenizer.ggml.tokens")
     named = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
     ends: Mapping[str, str] = {
-        name: _token(tokens, file.value(f"tokenizer.ggml.{theirs}_token_id"), theirs)
+        name: _token(tokens, file.value(f"tokenizer.ggml.{theirs}_token_id", int), theirs)
         for name, theirs in named.items()
     }
     return {
