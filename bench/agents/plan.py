@@ -57,6 +57,7 @@ class AgentPlan(LivePlan):
             "suite": self.suite.name,
             "sandbox": self.sandbox,
             "llm": "scripted" if asked.scripted else "model",
+            **({"tool_parser": self.options.tool_parser} if self.options.tool_parser else {}),
             "budget": asdict(asked.budget),
             "parameters": dict(asked.parameters),
             "versions": dict(self.guests.versions),

@@ -37,6 +37,7 @@ def test_what_decides_is_in_the_address(config):
         "calls": config(parameters={"tasks": "game24", "calls": "7"}),
         "llm": config(parameters={"tasks": "game24", "llm": "model"}),
         "agent": config(workload="agents:mcts"),
+        "tool parser": config(knobs={"live.front": "none", "live.tool_parser": "hermes"}),
         "system": config(system="atlas"),
     }
     cells = {name: agent_plan(other) for name, other in others.items()}
