@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.agents.cost import cost_of, seconds_of, shared
@@ -13,6 +13,7 @@ from tests.unit.bench.agents.runs import log_of, step
 from vocabulary import GRID, on_grid
 
 
+@settings(deadline=None)
 @given(st.floats(0, 10).map(on_grid), st.lists(st.integers(0, 4096), max_size=16))
 def test_shares_add_up_exactly_and_are_in_proportion(seconds, tokens):
     parts = shared(seconds, tokens)
@@ -38,6 +39,7 @@ def test_by_hand_and_against_the_engines_busy_time():
     assert math.fsum(by_program.values()) == totals(log_of({}, STEPS), {})["busy_s"] == 3.0
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 1).map(on_grid), st.integers(1, 9), st.integers(1, 9)), max_size=20))
 def test_of_any_steps_the_sum_is_the_busy_time(drawn):
     steps, now = [], 0.0

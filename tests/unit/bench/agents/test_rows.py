@@ -4,7 +4,7 @@ import math
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.agents.rows import Span, live_run, path
@@ -32,6 +32,7 @@ TIMES = st.integers(0, 20).map(float)
 SPANS = st.lists(st.tuples(TIMES, TIMES).map(lambda t: Span(min(t), max(t))), max_size=12)
 
 
+@settings(deadline=None)
 @given(SPANS)
 def test_the_path_is_that_of_a_dumb_walk_and_never_two_things_at_a_time(spans):
     found = path(spans, 0.0, 20.0)
