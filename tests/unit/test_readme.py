@@ -8,11 +8,15 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
+
+from tests.fake_engine import FakeEngine
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -64,18 +68,25 @@ def test_the_readme_has_commands_to_run() -> None:
 
 
 def needs_vllm(words: list[str]) -> bool:
-    """Those are run by tests/live."""
-    return any(word in ("vllm", "vllm-virtual") for word in words)
+    """Those are run by tests/live; so is what looks at their folder."""
+    return any(word in ("vllm", "vllm-virtual", "agents") for word in words)
 
 
-@pytest.mark.parametrize("words", [w for w in COMMANDS if not needs_vllm(w)], ids=shlex.join)
+def needs_clients(words: list[str]) -> bool:
+    """A gateway, and what is run of its recording, have a test of their own."""
+    return words[1] == "gateway" or "DIR" in words
+
+
+@pytest.mark.parametrize(
+    "words", [w for w in COMMANDS if not needs_vllm(w) and not needs_clients(w)], ids=shlex.join
+)
 def test_a_command_of_the_readme_works(words: list[str], copy: Path) -> None:
     verb, *rest = words[1:]
     if "RESULT" in rest:
         assert bench(copy, ["run", "--system", "plas", "--workload", "chatbot", "-n", "12"]).returncode == 0
         rest = [next((copy / "results").iterdir()).name if word == "RESULT" else word for word in rest]
     if "sweep" in rest and verb in ("compare", "report"):
-        (swept,) = (words[1:] for words in COMMANDS if words[1] == "sweep")
+        (swept,) = (words[1:] for words in COMMANDS if words[1] == "sweep" and not needs_vllm(words))
         assert bench(copy, [*swept, *SMALL["sweep"]]).returncode == 0
     small = SMALL.get(verb, [])
     if "--concurrency" in rest:
@@ -83,6 +94,33 @@ def test_a_command_of_the_readme_works(words: list[str], copy: Path) -> None:
     done = bench(copy, [verb, *rest, *small])
     assert done.returncode == EXITS.get(verb, 0), done.stderr
     assert done.stdout.strip()
+
+
+def test_what_the_readme_records_is_a_workload(copy: Path) -> None:
+    door, replay = (words[1:] for words in COMMANDS if needs_clients(words))
+    with FakeEngine("m") as engine:
+        own = [engine.url if word.startswith("http://") else word for word in door]
+        code = "import sys; sys.path.insert(0, '.'); from bench.cli.main import main; main()"
+        gateway = subprocess.Popen(
+            [sys.executable, "-c", code, *own, "--port", "0"], cwd=copy, stdout=subprocess.PIPE, text=True
+        )
+        try:
+            assert gateway.stdout is not None
+            url = gateway.stdout.readline().split()[1]
+            for turn in range(1, 4):
+                body = json.dumps({"model": "m", "prompt": [7] * 40 * turn, "max_tokens": 4}).encode()
+                headers = {"Content-Type": "application/json", "X-Session-ID": "one"}
+                ask = urllib.request.Request(f"{url}/v1/completions", body, headers)
+                with urllib.request.urlopen(ask, timeout=20) as answer:
+                    assert answer.status == 200
+            gateway.send_signal(signal.SIGINT)
+            assert gateway.wait(20) == 0
+        finally:
+            gateway.kill()
+            gateway.wait()
+    done = bench(copy, replay)
+    assert done.returncode == 0, done.stderr
+    assert "1 programs" in done.stdout
 
 
 def test_the_files_of_the_readme_are_a_policy_and_a_workload() -> None:
