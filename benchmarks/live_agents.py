@@ -32,8 +32,6 @@ from bench.errors import BenchError, Exit
 from bench.gather import Cell
 from bench.live.cells import Swept, sweep_live
 from bench.live.options import TINY, device
-from bench.live.pool import Pool
-from bench.live.room import Machine
 from bench.results import manifest_of
 from bench.run import RunResult
 
@@ -49,8 +47,7 @@ def main() -> int:
     given = _given()
     try:
         cells = configs(given)
-        made = Pool(given.out / "live", _say, machine=Machine(most=1))  # one engine: nobody shares its cores
-        swept = sweep_live(cells, _say, pool=lambda: made)
+        swept = sweep_live(cells, _say)
     except BenchError as error:
         print(f"error: {error}", file=sys.stderr)
         return int(error.exit_code)
@@ -62,9 +59,10 @@ def main() -> int:
 
 
 def configs(given: argparse.Namespace) -> list[RunConfig]:
-    """System by system, since their engines differ; agents without sandboxes once. Raises BenchError."""
+    """Systems in turn, so that a machine's drift is on both sides; agents without sandboxes once. Raises
+    BenchError."""
     found: dict[str, RunConfig] = {}
-    for system, seed, name, sandbox in product(SYSTEMS, range(1, given.seeds + 1), AGENTS, given.sandboxes):
+    for seed, name, sandbox, system in product(range(1, given.seeds + 1), AGENTS, given.sandboxes, SYSTEMS):
         config = RunConfig(
             system, f"agents:{name}", n=given.n, concurrency=min(given.concurrency, given.n), seed=seed,
             engine="vllm", model=TINY, gpu=device(), parameters={"sandbox": sandbox, **OWN.get(name, {})},
