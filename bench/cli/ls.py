@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,8 +19,9 @@ def ls(
     what: Annotated[
         str | None,
         typer.Argument(
-            help="systems, capabilities, workloads, schedulers, routers, gates, fronts, engines, models, "
-            "gpus, formats, experiments or results; default: all of them."
+            help="systems, capabilities, workloads, agents, tasks, sandboxes, schedulers, routers, gates, "
+            "retentions, environments, fronts, engines, models, gpus, formats, experiments or results; "
+            "default: all of them."
         ),
     ] = None,
     out: Out = Path("results"),
@@ -116,6 +118,39 @@ def _workloads(_: Path) -> list[Row]:
     ]
 
 
+def _agents(_: Path) -> list[Row]:
+    from workloads.agents.catalog import agent, agent_names
+
+    found = map(agent, agent_names())
+    return [
+        {"name": a.name, "tasks": ", ".join(a.suites), "needs": ", ".join(a.needs), "what": _first_line(a)}
+        for a in found
+    ]
+
+
+def _tasks(_: Path) -> list[Row]:
+    from workloads.agents.catalog import suite, suite_names
+
+    found = map(suite, suite_names())
+    return [
+        {"name": s.name, "sandbox": "yes" if s.needs_sandbox else "no", "what": _first_line(s)} for s in found
+    ]
+
+
+def _sandboxes(_: Path) -> list[Row]:
+    from workloads.sandboxes.catalog import sandbox_kinds
+
+    return [
+        {"name": kind.name, "state": kind.missing() or "ready", "what": _first_line(kind)}
+        for kind in sandbox_kinds().values()
+    ]
+
+
+def _first_line(thing: object) -> str:
+    """Of its file."""
+    return (sys.modules[type(thing).__module__].__doc__ or "").partition("\n")[0]
+
+
 def _formats(_: Path) -> list[Row]:
     from workloads.load import reader_names
 
@@ -185,6 +220,9 @@ LISTS: dict[str, Callable[[Path], list[Row]]] = {
     "systems": _systems,
     "capabilities": _capabilities,
     "workloads": _workloads,
+    "agents": _agents,
+    "tasks": _tasks,
+    "sandboxes": _sandboxes,
     "schedulers": _policies("scheduler"),
     "routers": _policies("router"),
     "gates": _policies("gate"),
