@@ -25,6 +25,10 @@ class U32(int):
     """Written as 32 bits."""
 
 
+class I32(int):
+    """Written as 32 bits, with a sign."""
+
+
 class F32(float):
     """Written as 32 bits."""
 
@@ -38,7 +42,13 @@ def value(found):
     """(type, bytes)."""
     if isinstance(found, bool):
         return 7, struct.pack("<?", found)
-    for kind, number, form in ((U32, 4, "<I"), (F32, 6, "<f"), (int, 11, "<q"), (float, 12, "<d")):
+    for kind, number, form in (
+        (U32, 4, "<I"),
+        (I32, 5, "<i"),
+        (F32, 6, "<f"),
+        (int, 11, "<q"),
+        (float, 12, "<d"),
+    ):
         if isinstance(found, kind):
             return number, struct.pack(form, found)
     if isinstance(found, str):
@@ -54,13 +64,14 @@ def gguf(said, tensors, version=3):
     for key, found in said.items():
         kind, raw = value(found)
         out += text(key) + struct.pack("<I", kind) + raw
-    at, body = 0, b""
+    at, body = 0, []
     for name, (shape, kind, raw) in tensors.items():
         sizes = struct.pack(f"<{len(shape)}Q", *reversed(shape))
         out += text(name) + struct.pack("<I", len(shape)) + sizes + struct.pack("<IQ", kind, at)
         padded = raw + bytes(-len(raw) % ALIGNMENT)
-        at, body = at + len(padded), body + padded
-    return out + bytes(-len(out) % ALIGNMENT) + body
+        at += len(padded)
+        body.append(padded)
+    return b"".join([out, bytes(-len(out) % ALIGNMENT), *body])
 
 
 def f32(array):
@@ -88,7 +99,7 @@ def small_llama(**changes):
         "llama.context_length": U32(512), "llama.rope.freq_base": F32(100000.0),
         "llama.vocab_size": U32(len(tokens)), "llama.attention.layer_norm_rms_epsilon": F32(1e-5),
         "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm", "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": [U32(3 if i < len(CONTROL) else 1) for i in range(len(tokens))],
+        "tokenizer.ggml.token_type": [I32(3 if i < len(CONTROL) else 1) for i in range(len(tokens))],
         "tokenizer.ggml.merges": MERGES,
         "tokenizer.ggml.bos_token_id": U32(1), "tokenizer.ggml.eos_token_id": U32(2),
         "tokenizer.ggml.unknown_token_id": U32(0), "tokenizer.ggml.padding_token_id": U32(2),
