@@ -20,8 +20,8 @@ def down(
     out: Out = Path("results"),
     as_json: Json = False,
 ) -> None:
-    """End engines that `bench up` left running, and containers that a crash left. Does no harm twice: where
-    nothing is up there is nothing to end. A name beside others that are up is refused."""
+    """End engines that `bench up` left running, and containers and sandboxes that a crash left. Does no harm
+    twice: where nothing is up there is nothing to end. A name beside others that are up is refused."""
     from bench.errors import MissingError, UsageError
     from bench.files import explain
     from systems.engines.vllm_virtual import EngineUnavailable
@@ -32,19 +32,21 @@ def down(
         raise UsageError(f"give {name} or --all, not both")
     try:
         done = {fleet: _end(states, fleet) for fleet in _chosen(states, name, all_)}
-        swept = _sweep()
+        swept, sandboxes = _sweep(), _sandboxes()
     except EngineUnavailable as error:
         raise MissingError(str(error)) from None
     except OSError as error:
         raise explain(error, out) from None
     if as_json:
-        emit_json({"fleets": done, "containers_of_crashes": swept})
+        emit_json({"fleets": done, "containers_of_crashes": swept, "sandboxes_of_crashes": sandboxes})
         return
     for fleet, count in done.items():
         typer.echo(f"{fleet}: {count} engine{'s' * (count != 1)} ended")
     if swept:
         typer.echo(f"{len(swept)} container(s) that a crash had left: {', '.join(swept)}")
-    if not done and not swept:
+    for line in sandboxes:
+        typer.echo(line)
+    if not done and not swept and not sandboxes:
         typer.echo("nothing to end")
 
 
@@ -92,3 +94,14 @@ def _sweep() -> list[str]:
     for container in found:
         remove(container)
     return [str(container.name) for container in found]
+
+
+def _sandboxes() -> list[str]:
+    """Of agents' tools, whose run is gone: what became of each, a line."""
+    from workloads.sandboxes.catalog import sweep
+    from workloads.sandboxes.contract import SandboxError
+
+    try:
+        return sweep()
+    except SandboxError as error:
+        return [str(error)]

@@ -50,6 +50,7 @@ def bench(tmp_path, monkeypatch):
     """Runs a verb in this process, with its own folder of results; what is up at the end is taken down."""
     monkeypatch.setenv("DOCKER_HOST", ENVIRONMENT["DOCKER_HOST"])
     monkeypatch.delenv("BENCH_SGLANG_PYTHON", raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "state"))  # no sandboxes of others
 
     def run(*words):
         return CliRunner().invoke(verbs(), [*words, "--out", str(tmp_path / "results")])
@@ -224,3 +225,8 @@ def test_several_fleets_need_a_name(tmp_path, bench, model):
     assert bench("down", "--all", "--json").exit_code == 0
     assert states(tmp_path) == []
     assert Path(tmp_path / "results" / "up" / "a" / "engine0" / "server.log").is_file()
+
+
+def test_down_says_which_sandboxes_a_crash_had_left(bench, monkeypatch):
+    monkeypatch.setattr("workloads.sandboxes.catalog.sweep", lambda: ["sandbox p-1 (bwrap): removed"])
+    assert bench("down").stdout == "sandbox p-1 (bwrap): removed\n"
