@@ -3,72 +3,84 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import Generic, TypeVar
 
 from vocabulary import Segment
 
-LEADING = 16
-"""So many segments of a prompt are looked at: system prompt, tools, task."""
-_Key = tuple[int, int, Segment]
-"""(engine, position, segment)."""
+Name = TypeVar("Name", bound=Hashable)
+
+_Key = tuple[int, int]
+"""(engine, the segments up to here): two prompts have a key in common exactly as far as they are alike."""
 
 
-class SharedPrefix:
+class SharedPrefix(Generic[Name]):
     """Whole leading segments that at least two contexts on an engine begin with; a context has a name.
 
-    ``once[engine]``: tokens of those that somebody leaves out of its own weight, each counted once. The
-    first of several still carries a prefix that the others leave out until it joins again, so that the sum
-    is never too small.
+    ``once[engine]``: tokens of those, each counted once; ``left_out(name)``: tokens of them in one context.
     """
 
     def __init__(self) -> None:
         self.once: dict[int, int] = {}
-        self._there: dict[_Key, int] = {}
-        self._left_out: dict[_Key, int] = {}
-        self._of: dict[Hashable, tuple[list[_Key], int]] = {}
+        self._there: dict[_Key, dict[Name, None]] = {}
+        self._of: dict[Name, list[tuple[_Key, int]]] = {}
+        self._left_out: dict[Name, int] = {}
 
-    def join(self, name: Hashable, prompt: Sequence[Segment], engine: int) -> int:
-        """It is on ``engine``; the tokens that it leaves out of its own weight."""
-        self.part(name)
-        keys = _keys(prompt, engine)
-        for key in keys:
-            self._there[key] = self._there.get(key, 0) + 1
-        shared = self._shared(keys, 2)
-        for key in keys[:shared]:
-            _add(self._left_out, key, 1)
-            if self._left_out[key] == 1:
-                self.once[engine] = self.once.get(engine, 0) + key[2][1]
-        self._of[name] = (keys, shared)
-        return sum(key[2][1] for key in keys[:shared])
+    def left_out(self, name: Name) -> int:
+        """Tokens of the context that others have, too; 0 for one that is not there."""
+        return self._left_out.get(name, 0)
 
-    def part(self, name: Hashable) -> None:
-        """It is there no more."""
-        keys, shared = self._of.pop(name, ([], 0))
-        for key in keys[:shared]:
-            _add(self._left_out, key, -1)
-            if key not in self._left_out:
-                _add(self.once, key[0], -key[2][1])
-        for key in keys:
-            _add(self._there, key, -1)
+    def join(self, name: Name, prompt: Sequence[Segment], engine: int) -> set[Name]:
+        """It is on ``engine``, and nowhere else; others whose ``left_out`` has changed by that."""
+        changed = self.part(name)
+        keys = self._of[name] = _keys(prompt, engine)
+        self._left_out[name] = 0
+        for key, tokens in keys:
+            names = self._there.setdefault(key, {})
+            names[name] = None
+            if len(names) == 2:
+                self._once(engine, tokens)
+                changed |= self._add(names, tokens)
+            elif len(names) > 2:
+                self._left_out[name] += tokens
+        return changed - {name}
+
+    def part(self, name: Name) -> set[Name]:
+        """It is there no more; others whose ``left_out`` has changed by that."""
+        changed: set[Name] = set()
+        for key, tokens in self._of.pop(name, ()):
+            names = self._there[key]
+            del names[name]
+            if not names:
+                del self._there[key]
+            elif len(names) == 1:
+                self._once(key[0], -tokens)
+                changed |= self._add(names, -tokens)
+        self._left_out.pop(name, None)
+        return changed
 
     def lead(self, prompt: Sequence[Segment], engine: int) -> int:
         """Tokens it would find there, if it came."""
-        keys = _keys(prompt, engine)
-        return sum(key[2][1] for key in keys[: self._shared(keys, 1)])
+        found = 0
+        for key, tokens in _keys(prompt, engine):
+            if key not in self._there:
+                break
+            found += tokens
+        return found
 
-    def _shared(self, keys: list[_Key], least: int) -> int:
-        count = 0
-        while count < len(keys) and self._there.get(keys[count], 0) >= least:
-            count += 1
-        return count
+    def _once(self, engine: int, tokens: int) -> None:
+        total = self.once.pop(engine, 0) + tokens
+        if total:
+            self.once[engine] = total
+
+    def _add(self, names: dict[Name, None], tokens: int) -> set[Name]:
+        for name in names:
+            self._left_out[name] += tokens
+        return set(names)
 
 
-def _keys(prompt: Sequence[Segment], engine: int) -> list[_Key]:
-    return [(engine, i, segment) for i, segment in enumerate(prompt)]
-
-
-def _add(books: dict, key: object, amount: int) -> None:  # type: ignore[type-arg]
-    total = books.get(key, 0) + amount
-    if total:
-        books[key] = total
-    else:
-        books.pop(key, None)
+def _keys(prompt: Sequence[Segment], engine: int) -> list[tuple[_Key, int]]:
+    keys, so_far = [], 0
+    for segment in prompt:
+        so_far = hash((so_far, segment))  # of numbers: the same in every process
+        keys.append(((engine, so_far), segment[1]))
+    return keys

@@ -56,7 +56,7 @@ class Books:
         self._rules = rules
         self._ledger = Ledger()
         self._line = Line()
-        self._shared = SharedPrefix() if rules.shared_prefix else None
+        self._shared = SharedPrefix[int]() if rules.shared_prefix else None
         self._idle: dict[int, Program] = {}  # without any call, by when they were heard of last
         self._marked: dict[int, float] = {}  # since when
         self._first: Program | None = None  # who an engine is, or was last, kept clear for
@@ -97,7 +97,7 @@ class Books:
         self._line.take(program)
         self._ledger.enter(program, engine, 0)
         if self._shared is not None:
-            program.lead = self._shared.join(program.id, program.prompt, engine)
+            self._join(program, engine, now)
         self._note(program, now, what, reason)
         self._ledger.let_in(program)
         self._weigh(program, now)
@@ -119,7 +119,7 @@ class Books:
         """It runs on no engine."""
         self._marked.pop(program.id, None)
         self._note(program, now, "pause", reason)
-        self._leave(program)
+        self._leave(program, now)
 
     def _stay(self, program: Program, now: float, what: str, reason: str) -> None:
         """A marked program runs on."""
@@ -144,15 +144,26 @@ class Books:
         self._idle.pop(program.id, None)
         self._marked.pop(program.id, None)
         self._note(program, now, what, reason)
-        self._leave(program)
+        self._leave(program, now)
         self._ledger.forget(program)
         self._freed = True
 
-    def _leave(self, program: Program) -> None:
+    def _leave(self, program: Program, now: float) -> None:
         if self._shared is not None:
-            self._shared.part(program.id)
+            self._shares(self._shared.part(program.id), now)
             program.lead = 0
         self._ledger.leave(program)
+
+    def _join(self, program: Program, engine: int, now: float) -> None:
+        assert self._shared is not None
+        self._shares(self._shared.join(program.id, program.prompt, engine), now)
+        program.lead = self._shared.left_out(program.id)
+
+    def _shares(self, names: set[int], now: float) -> None:
+        """What these leave out of their weight has changed."""
+        for other in (self._ledger.programs[name] for name in sorted(names)):
+            other.lead = self._shared.left_out(other.id) if self._shared is not None else 0
+            self._weigh(other, now)
 
     def _closed(self, program: Program, now: float) -> None:
         """A call of its has ended: what it weighs now, and whether that was its turn."""
@@ -181,7 +192,7 @@ class Books:
         for program in self._ledger.programs.values():
             if program.state in (ACTIVE, MARKED):
                 if self._shared is not None:
-                    program.lead = self._shared.join(program.id, program.prompt, program.engine)
+                    self._join(program, program.engine, now)
                 self._weigh(program, now, decayed)
 
     def _look(self, engines: Sequence[EngineView]) -> None:

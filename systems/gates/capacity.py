@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from systems.gates.books import LEAVING, Books
 from systems.gates.ledger import ACTIVE, MARKED, NEW
 from systems.protocols import Pause, Resume
-from systems.shared_prefix import LEADING
 from vocabulary import Call, EngineView, Usage
+
+LEADING = 16
+"""So many segments of a prompt are looked at: system prompt, tools, task."""
 
 
 class CapacityGate(Books):

@@ -31,6 +31,8 @@ WORK = 1.0
 """What a waiting call bids for a block-second: it would work in it, and prices are shares of such work."""
 LEADING = 512
 """Segments of a prompt that are compared: a gateway's have 16 tokens."""
+Name = tuple[int, str]
+"""Program and thread."""
 ALL: Group = ()
 """The group that every time away belongs to."""
 
@@ -43,15 +45,20 @@ class Stake:
     ``billed``: when it was back, or its program over.
     """
 
-    __slots__ = ("at_stake", "billed", "blocks", "capacity", "curve", "paid", "rebuild")
+    __slots__ = ("at_stake", "billed", "blocks", "capacity", "chance", "curve", "paid", "rebuild")
 
     def __init__(
         self, curve: Curve, chance: float, seconds: float, blocks: int, capacity: int, paid: float
     ) -> None:
-        self.curve, self.blocks, self.capacity = curve, blocks, capacity
-        self.rebuild = seconds * capacity
-        self.at_stake = chance * self.rebuild
+        self.curve, self.chance, self.capacity = curve, chance, capacity
+        self.resize(seconds, blocks)
         self.paid = self.billed = paid
+
+    def resize(self, seconds: float, blocks: int) -> None:
+        """So long it takes to compute again what only this context has, and so many blocks that is."""
+        self.blocks = blocks
+        self.rebuild = seconds * self.capacity
+        self.at_stake = self.chance * self.rebuild
 
     def bid(self, age: float) -> float:
         """The highest price of a block-second at which going on is worth it, ``age`` s after leaving."""
@@ -84,8 +91,8 @@ class Survival(Watching):
     until then, and the lowest bids go, so that those stay for whom J_keep at the price of that moment is
     below J_evict. Engines that give up what is kept without asking for ``victims`` need ``market``.
     ``waiting``: how much of the prompts that wait counts as wanted room (default 1).
-    ``shared_prefix`` (default): what contexts begin with alike takes room once, and only the rest of a
-    context is at stake; without it each counts whole, which overstates the pressure.
+    ``shared_prefix`` (default): what contexts begin with alike takes room once (none where calls run: it is
+    taken to be theirs), and only the rest of a context is at stake; without it each counts whole.
     ``token_s``, ``token2_s``, ``restore_s``: ``Rebuild``; default an 8B model on an A100.
     All constants are ours but ThunderAgent's half-life.
     """
@@ -115,7 +122,7 @@ class Survival(Watching):
             raise ValueError("price=shortage keeps without end, and newcomers wait: it needs firm=false")
         self.waiting = at_least("waiting", waiting, 0.0)
         self.shared_prefix = self.reads_prompt = flag("shared_prefix", shared_prefix)
-        self._shared = SharedPrefix()
+        self._shared = SharedPrefix[Name]()
         self._rebuild = Rebuild(token_s, token2_s, restore_s)
         self.token_s, self.token2_s, self.restore_s = token_s, token2_s, restore_s
         self._durations = Durations(self.window, self.least)
@@ -131,8 +138,9 @@ class Survival(Watching):
         J of keeping, where evicting costs least: until it is back, as far as the curve goes.
         """
         if self.shared_prefix:
-            away = absence.away
-            absence.share(self._shared.join(_name(away), away.prompt[:LEADING], away.engine))
+            away, name = absence.away, _name(absence.away)
+            self._shares(self._shared.join(name, away.prompt[:LEADING], away.engine))
+            absence.share(self._shared.left_out(name))
         stake = self._stakes[absence] = self._stake(absence, now)
         price = self._price(absence.away.engine, now)
         age = stake.stop(price)
@@ -173,10 +181,12 @@ class Survival(Watching):
         view, waiting_tokens = self.seen(engine)
         price = 0.0
         if view is not None:
+            self._expire(now)
             away = [a for a in self.absences if a.away.engine == engine and _wants(a, now)]
             room: float = view.kv_total - view.kv_used
+            if not view.running:  # else it is taken to be theirs, too, and in ``kv_used``
+                room -= blocks_for(self._shared.once.get(engine, 0))
             wanted = self.waiting * blocks_for(waiting_tokens)
-            room -= blocks_for(self._shared.once.get(engine, 0))
             if not self.firm:
                 room -= wanted
             if sum(absence.blocks for absence in away) + self.firm * wanted > room:
@@ -184,6 +194,20 @@ class Survival(Watching):
                 price = clearing_price(room, [*bids, (WORK, wanted)] if self.firm else bids)
         self._meters[engine].set(price, now)
         return price
+
+    def _expire(self, now: float) -> None:
+        """What is not kept any more shares nothing; who is back shares until the book is told how it went."""
+        for absence in self.absences:
+            if absence.returned == INF and absence.until <= now and absence.since < now:
+                self._shares(self._shared.part(_name(absence.away)))
+
+    def _shares(self, names: set[Name]) -> None:
+        """More or less of these contexts is others', too: what is at stake changes."""
+        for name in names:
+            absence = self.absences.get(*name)
+            if absence is not None and (stake := self._stakes.get(absence)) is not None:
+                absence.share(self._shared.left_out(name))
+                stake.resize(self._rebuild.tail(absence.away.tokens, absence.own), absence.blocks)
 
     def _stake(self, absence: Absence, now: float) -> Stake:
         engine = absence.away.engine
@@ -239,10 +263,10 @@ class Survival(Watching):
     def forget(self, absence: Absence) -> None:
         """Its stake goes with it."""
         self._stakes.pop(absence, None)
-        self._shared.part(_name(absence.away))
+        self._shares(self._shared.part(_name(absence.away)))
 
 
-def _name(away: Away) -> tuple[int, str]:
+def _name(away: Away) -> Name:
     return away.program, away.thread
 
 

@@ -318,22 +318,44 @@ def test_empty_contexts_are_nobodys_problem():
     assert blocks_for(0) == 0
 
 
+def left(running=0, threads=40, total=4000, **knobs):
+    """A policy after ``threads`` threads left 300 blocks each, 250 of them the same, a second apart."""
+    policy = Survival(least=INF, half_life=100.0, **knobs)
+    for i in range(threads):
+        policy.look(EngineView(0, True, running, 0, total, running), 0, float(i))
+        policy.idle(Away(i, "", 4800, "t", 16, 0, prompt=((7, 4000), (100 + i, 784))), float(i))
+    return policy, [event.keep_price for event in policy.events]
+
+
 def test_what_contexts_begin_with_alike_takes_room_once():
-    """Forty contexts of 300 blocks, 250 of them the same: 2 250 blocks of 4 000, not 12 000."""
-
-    def left(shared_prefix):
-        policy = Survival(least=INF, half_life=100.0, shared_prefix=shared_prefix)
-        for i in range(40):
-            policy.look(EngineView(0, True, 1, 0, 4000), 0, float(i))
-            policy.idle(Away(i, "", 4800, "t", 16, 0, prompt=((7, 4000), (100 + i, 784))), float(i))
-        return policy, [event.keep_price for event in policy.events]
-
-    policy, prices = left(True)
+    """2 250 blocks of 4 000, not 12 000."""
+    policy, prices = left()
     assert prices == [0.0] * 40, "all fit, so that keeping costs nothing"
-    assert policy.absences.get(0, "").blocks == 300, "the first still carries it"
-    assert {policy.absences.get(i, "").blocks for i in range(1, 40)} == {50}
-    for i in range(40):
-        policy.end(i, 50.0)
-    assert policy._shared.once == {}
-    _, prices = left(False)
+    assert {policy.absences.get(i, "").blocks for i in range(40)} == {50}
+    _, prices = left(shared_prefix=False)
     assert [price > 0.0 for price in prices] == [False] * 13 + [True] * 27
+
+
+def test_a_shared_prefix_takes_no_room_where_calls_run():
+    """It is in what they use: 500 blocks are enough for 10 threads; with nobody running 750 are."""
+    assert left(1, 10, 500)[1][1:] == [0.0] * 9, "the first alone counts whole"
+    assert max(left(0, 10, 500)[1]) > 0.0
+    assert left(0, 10, 750)[1] == [0.0] * 10
+
+
+def test_the_last_of_several_has_the_prefix_at_stake():
+    policy, _ = left(threads=3)
+    whole = Survival(shared_prefix=False, least=INF)
+    whole.look(EngineView(0, True, 0, 0, 4000), 0, 0.0)
+    whole.idle(Away(0, "", 4800), 0.0)
+    policy.end(0, 5.0)
+    assert policy.absences.get(1, "").blocks == 50
+    policy.absences.get(2, "").until = 4.0  # given up
+    policy.look(EngineView(0, True, 0, 0, 4000), 0, 6.0)
+    policy.idle(Away(9, "", 160, "t", 16, 0, prompt=((9, 100),)), 6.0)
+    last, alone = policy.absences.get(1, ""), whole.absences.get(0, "")
+    assert last.blocks == 300
+    assert policy._stakes[last].at_stake == whole._stakes[alone].at_stake
+    for i in (1, 2, 9):
+        policy.end(i, 50.0)
+    assert (policy._shared.once, policy._shared._there) == ({}, {})
