@@ -29,6 +29,8 @@ ALL = "BENCH_ALL_SANDBOXES"
 SOON_S = 20.0
 BEHAVIOURS = {}
 LIMITS_DISK = ("bwrap", "docker")
+SEES_ALL = ("process",)
+"""Tools see, and may end, all that is ours on this machine."""
 
 
 @dataclass
@@ -164,6 +166,55 @@ async def _same_name(place):
     other = place.make()
     other.options = replace(other.options, folder=place.folder / "other")
     await other.init()
+
+
+@behaviour
+async def a_tool_may_end_its_own_servers_by_name(place, _):
+    """Where it sees no others: what keeps the sandbox is not ended with them."""
+    box = await place.ready()
+    await box.exec("(setsid python3 -c 'import time; time.sleep(610)' >/dev/null 2>&1 &)", timeout_s=30)
+    by_name = 'for p in /proc/[0-9]*; do case $(cat $p/comm) in python3*|sh) kill "${p#/proc/}";; esac; done'
+    by_number = f"kill {_running('time.sleep(610)')[0]}"
+    await box.exec(by_number if place.kind in SEES_ALL else by_name, timeout_s=30)
+    if place.kind not in SEES_ALL:
+        await box.exec("kill -TERM -1; sleep 1", timeout_s=30)
+    assert (await box.exec("echo goes on", timeout_s=30)).output == "goes on\n"
+    in_the_end(lambda: _running("time.sleep(610)") == [], "its server goes on")
+
+
+@behaviour
+async def what_is_no_text_is_refused_and_it_goes_on(place, _):
+    box = await place.ready(memory_mb=256)
+    done = await box.exec("mkfifo pipe && mkdir d && head -c 80000000 /dev/zero > big && head -c 4000000 big > 4")
+    assert done.code == 0, done
+    begin = time.monotonic()
+    for path in ("pipe", "d"):
+        with pytest.raises(SandboxError, match=f"cannot read {path}: it is no regular file"):
+            await box.read(path)
+        with pytest.raises(SandboxError, match=f"cannot write {path}: it is no regular file"):
+            await box.write(path, "x")
+    with pytest.raises(SandboxError, match="cannot read big: more than 16 MiB"):
+        await box.read("big")
+    assert await box.read("4") == "\0" * 4_000_000
+    assert time.monotonic() - begin < SOON_S
+    assert (await box.exec("echo goes on")).output == "goes on\n"
+
+
+@behaviour
+async def a_tool_cannot_answer_in_its_place(place, _):
+    """Another's pipes are closed to it; in kind ``process``, which isolates nothing, garbage is an error."""
+    box = await place.ready()
+    if place.kind not in SEES_ALL:
+        done = await box.exec("echo forged > /proc/1/fd/1 || echo forged > /proc/1/fd/0; echo honest; exit 3")
+        assert (done.code, done.output.splitlines()[-1]) == (3, "honest")
+        assert (await box.exec("echo next")).output == "next\n"
+        return
+    with pytest.raises(SandboxError, match="is no reply: a tool wrote in its place"):
+        await box.exec("echo forged > /proc/$PPID/fd/1; sleep 611", timeout_s=30)
+    with pytest.raises(SandboxError, match="is no reply: a tool wrote in its place"):
+        await box.exec("true")
+    await box.teardown()
+    assert _running("sleep\0611") == []
 
 
 @behaviour

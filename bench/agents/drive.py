@@ -38,7 +38,6 @@ from workloads.agents.job import Job
 from workloads.agents.relay.contract import RelayCall
 from workloads.agents.relay.server import Relay
 from workloads.sandboxes.catalog import sweep
-from workloads.sandboxes.contract import SandboxError
 
 CHECK_S = 1.0
 """So often it is looked whether engines and gateway are alive: agents would go on asking dead ones."""
@@ -52,7 +51,7 @@ def drive(plan: AgentPlan, sink: Sink, progress: Progress | None, deployment: De
     Raises MissingError if something of the deployment, or the host, dies (with its last words), InvalidRun if
     logs and relay contradict each other.
     """
-    removed = swept()
+    removed = sweep()
     run, measured = measure(plan, deployment, progress)
     rows = measured.rows()
     end = told(plan, sink, measured, rows)
@@ -61,14 +60,6 @@ def drive(plan: AgentPlan, sink: Sink, progress: Progress | None, deployment: De
     told_more = _joined(end.said, said(found, run))
     told_more["warnings"] += [f"left by a run that is gone: {line}" for line in removed]
     return end._replace(said=told_more)
-
-
-def swept() -> list[str]:
-    """Sandboxes of runs that were killed, with all that would have cleaned up behind them, are removed."""
-    try:
-        return sweep()
-    except SandboxError as error:
-        return [str(error)]
 
 
 def _joined(ours: Any, more: Any) -> dict[str, Any]:

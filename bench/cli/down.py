@@ -99,9 +99,5 @@ def _sweep() -> list[str]:
 def _sandboxes() -> list[str]:
     """Of agents' tools, whose run is gone: what became of each, a line."""
     from workloads.sandboxes.catalog import sweep
-    from workloads.sandboxes.contract import SandboxError
 
-    try:
-        return sweep()
-    except SandboxError as error:
-        return [str(error)]
+    return sweep()

@@ -29,10 +29,11 @@ from workloads.agents.contract import Agent, Suite
 from workloads.agents.events import Events, claim_stdout
 from workloads.agents.job import Job
 from workloads.agents.programs import Programs
+from workloads.agents.remains import remains
 from workloads.base import WorkloadError
 from workloads.sandboxes import catalog as kinds
 from workloads.sandboxes.contract import SandboxKind
-from workloads.sandboxes.leaks import leaks
+from workloads.sandboxes.processes import adopt
 
 GRACE_S = 25.0
 """Told to leave, it is gone by then, whatever hangs; what ``programs`` allows for fits in."""
@@ -149,6 +150,7 @@ def _data(job: Job) -> Path | None:
 
 async def serve(job: Job, events: Events, fd: int, parent: int) -> None:
     """Until the job is done or we are told to leave. Raises HostFailed."""
+    adopt()
     leaving = Leaving(lambda: leave_now(job, events))
     events.lost = leaving.ask
     watch(fd, parent, leaving.ask)
@@ -167,7 +169,7 @@ async def serve(job: Job, events: Events, fd: int, parent: int) -> None:
     finally:
         shutil.rmtree(own, ignore_errors=True)
     after(LINGER_S, lambda: os._exit(0))
-    events.say("over", leaks=leaks(folder, job.owner, programs.ports) if kind is not None else [])
+    events.say("over", leaks=await remains(folder, job.owner, programs.ports, kind))
 
 
 async def _until(run: Coroutine[Any, Any, None], asked: asyncio.Event) -> None:

@@ -29,7 +29,8 @@ class Job:
 
     Program p asks under ``url``/p/P/THREAD/v1 (``workloads.agents.relay``). ``sandbox``: name of a kind, used
     where the suite needs one; ``folder``: where sandboxes are kept; ``owner``: as in ``SandboxOptions``, that
-    of no other run; ``limits``: more fields of ``SandboxOptions``. ``data``: folder of data sets, "" none.
+    of no other run; ``limits``: more fields of ``SandboxOptions``; ``share``: so many programs share one
+    (program p has that of number p // ``share``). ``data``: folder of data sets, "" none.
     ``agents`` and ``suites`` from elsewhere are named ``pkg.mod:NAME``. ``parameters``: of the agent, as
     ``catalog.agent`` takes them.
     """
@@ -47,6 +48,7 @@ class Job:
     owner: str = ""
     data: str = ""
     limits: Mapping[str, Any] = field(default_factory=dict)
+    share: int = 1
     parameters: Mapping[str, Any] = field(default_factory=dict)
     budget: Budget = field(default_factory=Budget)
 

@@ -9,7 +9,8 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,6 +20,7 @@ from workloads.agents.events import Events
 from workloads.agents.job import Job
 from workloads.agents.timed_tools import TimedTools, ToolLog
 from workloads.sandboxes.contract import Sandbox, SandboxError, SandboxEvent, SandboxKind, SandboxOptions
+from workloads.sandboxes.shared import SharedSandboxes
 
 T = TypeVar("T")
 CHECK_S = 120.0
@@ -54,6 +56,7 @@ class Programs:
     clock: Callable[[], float] = time.monotonic
     ports: set[int] = field(default_factory=set, init=False)
     """That sandboxes were dealt."""
+    _pool: SharedSandboxes = field(default_factory=SharedSandboxes, init=False)
 
     async def run(self) -> None:
         """All of them, ``job.concurrency`` at all times. Cancelled, it tears everything down first."""
@@ -84,7 +87,7 @@ class Programs:
             )  # fmt: skip
             if sandbox is not None:
                 await _teardown(sandbox)
-            if self.kind is not None:
+            if self.kind is not None and self.job.share == 1:
                 with contextlib.suppress(OSError):  # whatever is in there is a leak, and stays to be seen
                     self._folder(number).rmdir()
 
@@ -129,15 +132,21 @@ class Programs:
             return Verdict(False, f"the check broke: {_line(error)}")
 
     def _sandbox(self, number: int, task: Task) -> Sandbox | None:
-        """It is not there yet, but its folder is."""
-        if self.kind is None:
+        """It is not there yet, but its folder is (that of a shared one is made with it)."""
+        kind = self.kind
+        if kind is None:
             return None
-        folder = self._folder(number)
+        folder = self._folder(number // self.job.share)
+        options = SandboxOptions(folder.name, folder, owner=self.job.owner, **self.job.limits)
+
+        def told(event: SandboxEvent) -> None:
+            self._happened(number, event)
+
+        if self.job.share > 1:
+            make = partial(kind.make, options, told)
+            return self._pool.share(folder.name, f"program-{number}", make, task.files, told)
         folder.mkdir(parents=True)
-        options = SandboxOptions(
-            folder.name, folder, files=task.files, owner=self.job.owner, **self.job.limits
-        )
-        return self.kind.make(options, lambda event: self._happened(number, event))
+        return kind.make(replace(options, files=task.files), told)
 
     def _folder(self, number: int) -> Path:
         """Its name is the sandbox's, too."""

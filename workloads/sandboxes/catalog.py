@@ -8,7 +8,7 @@ import importlib
 from functools import cache
 from pathlib import Path
 
-from workloads.sandboxes.contract import SandboxKind
+from workloads.sandboxes.contract import SandboxError, SandboxKind
 
 
 class UnknownName(LookupError):
@@ -37,8 +37,15 @@ def sandbox_kind(name: str) -> SandboxKind:
 
 
 def sweep(owner: str | None = None) -> list[str]:
-    """What runs that are gone left, of every kind, is removed (``owner``: that run's); in words."""
-    return [line for kind in sandbox_kinds().values() for line in kind.sweep(owner)]
+    """What runs that are gone left, of every kind, is removed (``owner``: that run's); in words, and so is
+    what could not be looked for: no run is lost for it."""
+    said = []
+    for kind in sandbox_kinds().values():
+        try:
+            said += kind.sweep(owner)
+        except SandboxError as error:
+            said.append(f"sandboxes of kind {kind.name} that a run left: cannot be looked for: {error}")
+    return said
 
 
 def _assigned(file: Path) -> set[str]:

@@ -21,15 +21,17 @@ from workloads.sandboxes.folders import remove_folder
 from workloads.sandboxes.ledger import Ledger
 from workloads.sandboxes.local import sweep_entries
 from workloads.sandboxes.processes import Process
-from workloads.sandboxes.supervisor import EXEC, held
+from workloads.sandboxes.supervisor import EXEC, MOST_FILE, NOT_REGULAR, held
 from workloads.sandboxes.threads import in_thread
 
 WORKSPACE, SCRATCH, INPUTS = "/workspace", "/tmp", "/run/bench-inputs"
 PROCESSES = 512
 """At most so many in a container: a fork bomb is the container's matter."""
 KILL_S, KILLS, FILE_S = 10.0, 20, 30.0
-MOST_FILE = 64 << 20
-_IDLE = ("sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done")
+_IDLE = ("sh", "-c", "trap '' TERM; while :; do sleep 3600 & wait $!; done")
+"""A tool that ends its own shells by name does not end the container; it is removed by force anyway."""
+_REGULAR = f'[ ! -e "$1" ] || [ -f "$1" ] || {{ echo ": {NOT_REGULAR}"; exit 1; }}; '
+"""Nobody waits for a pipe's other end."""
 _NOT_RUN = b"OCI runtime exec failed: "
 """How the engine begins where a command would have said something, had it been started."""
 _KILL = """
@@ -139,15 +141,15 @@ class DockerSandbox(BaseSandbox):
         """See Sandbox."""
         mark, where = self._next(), _inside(path, self.name)
         source = self._input(mark, text)
-        script = 'mkdir -p -- "${2%/*}" && exec cat -- "$1" > "$2"'
+        script = f'{_REGULAR}mkdir -p -- "${{1%/*}}" && exec cat -- "$2" > "$1"'
         try:
-            await self._small(["sh", "-c", script, "sh", source, where], mark, f"cannot write {path}")
+            await self._small(["sh", "-c", script, "sh", where, source], mark, f"cannot write {path}")
         finally:
             self._forget(mark)
 
     async def read(self, path: str) -> str:
         """See Sandbox."""
-        words = ["cat", "--", _inside(path, self.name)]
+        words = ["sh", "-c", f'{_REGULAR}exec cat -- "$1"', "sh", _inside(path, self.name)]
         return (await self._small(words, self._next(), f"cannot read {path}")).decode(errors="replace")
 
     def _next(self) -> str:
@@ -272,6 +274,7 @@ class DockerKind:
     """See SandboxKind."""
 
     name = "docker"
+    uses_engine = True
 
     def missing(self) -> str:
         """See SandboxKind."""
@@ -294,12 +297,21 @@ class DockerKind:
         except SandboxError as error:
             return [f"sandbox {entry.name} (docker): cannot be removed: {error}" for entry in entries]
         said = sweep_entries(entries, ledger, lambda entry: remove(client, entry.container))
-        known = {entry.container for entry in ledger.entries()}
+        return said + _sweep_unknown(client, owner, {entry.container for entry in ledger.entries()})
+
+
+def _sweep_unknown(client: Any, owner: str | None, known: set[str]) -> list[str]:
+    """Containers that have no entry here, found by their labels; in words."""
+    said, what = [], "containers that a run left"
+    try:
         for container in engine.ours(client, owner):
             if container.name not in known:
+                what = f"container {container.name}"
                 remove(client, container.name)
-                said.append(f"container {container.name}: removed")
-        return said
+                said.append(f"{what}: removed")
+    except SandboxError as error:
+        said.append(f"{what}: cannot be removed: {error}")
+    return said
 
 
 def remove(client: Any, name: str) -> None:

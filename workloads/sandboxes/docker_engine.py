@@ -82,9 +82,15 @@ def text_of(process: Process) -> str:
 
 
 def ours(client: Any, owner: str | None = None) -> list[Any]:
-    """Containers of a run, or (None) of processes that are gone."""
+    """Containers of a run, or (None) of processes that are gone. Raises SandboxError."""
+    import docker
+
     label = PROCESS if owner is None else f"{OWNER}={owner}"
-    found = client.containers.list(all=True, filters={"label": label}, ignore_removed=True)
+    with explained("list of containers"):
+        try:
+            found = client.containers.list(all=True, filters={"label": label}, ignore_removed=True)
+        except docker.errors.NotFound as error:  # that of a container is ignored already
+            raise SandboxError(f"list of containers: the Docker engine refuses: {error.explanation}") from None
     return [one for one in found if owner is not None or _is_orphan(one)]
 
 

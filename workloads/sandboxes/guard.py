@@ -14,6 +14,7 @@ from pathlib import Path
 
 ENDS_S = 10.0
 """A process whose pipe is closed is gone by then; else it goes on, and clears up itself."""
+_PIDS: set[int] = set()
 _ENDS: dict[tuple[int, Path], int] = {}
 """Our end of the guard's pipe, by our process number (a fork needs its own guard) and state folder."""
 
@@ -28,7 +29,7 @@ def watch(state: Path) -> None:
     wires = [(os.POSIX_SPAWN_DUP2, end, to) for end, to in ((read_end, 0), (null, 1), (null, 2))]
     words = [sys.executable, "-m", "workloads.sandboxes.guard", str(state), str(os.getpid())]
     try:
-        os.posix_spawn(
+        pid = os.posix_spawn(
             sys.executable, words, {**os.environ, "PYTHONPATH": root}, setsid=True,
             file_actions=wires,
         )  # fmt: skip
@@ -36,6 +37,12 @@ def watch(state: Path) -> None:
         os.close(read_end)
         os.close(null)
     _ENDS[os.getpid(), state] = write_end
+    _PIDS.add(pid)
+
+
+def pids() -> set[int]:
+    """Numbers of the guards that we started."""
+    return set(_PIDS)
 
 
 def main() -> None:

@@ -16,6 +16,9 @@ ANSWER_S = 10.0
 END_S, KILLED_S = 7.0, 2.0
 """Longer than the supervisor needs to give up on processes that would not go; what SIGKILL takes."""
 
+MOST_REPLY = 0x2020_2020
+"""Bytes; four printable characters, written there by a tool, are never a length below this."""
+
 
 class Gone(RuntimeError):
     """The supervisor is not there any more, or does not answer."""
@@ -35,6 +38,7 @@ class Link:
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._reader: asyncio.Task[None] | None = None
         self._silent = False
+        self._spoilt = ""
 
     @classmethod
     async def start(cls, command: Sequence[str], environment: Mapping[str, str], errors: Path) -> Link:
@@ -52,7 +56,7 @@ class Link:
         try:
             async with asyncio.timeout(START_S):
                 await link._receive()
-        except (TimeoutError, asyncio.IncompleteReadError):
+        except (TimeoutError, asyncio.IncompleteReadError, ValueError):
             await link.end()
             raise Gone(f"it did not start: {link.words()}") from None
         link._reader = asyncio.create_task(link._read())
@@ -109,7 +113,9 @@ class Link:
         return True
 
     def words(self) -> str:
-        """The last line that it said on standard error."""
+        """Why it is gone, as far as it is known: the last line that it said on standard error."""
+        if self._spoilt:
+            return self._spoilt
         with contextlib.suppress(OSError):
             lines = self._errors.read_text(errors="replace").strip().splitlines()
             if lines:
@@ -130,7 +136,11 @@ class Link:
         if stream is None:
             raise Gone("no output")
         size = int.from_bytes(await stream.readexactly(4), "big")
+        if size >= MOST_REPLY:
+            raise ValueError("that is no length")
         said: dict[str, Any] = json.loads(await stream.readexactly(size))
+        if not isinstance(said, dict) or not isinstance(said.get("id"), int):
+            raise ValueError("that is no reply")
         return said
 
     async def _read(self) -> None:
@@ -142,6 +152,8 @@ class Link:
                     waiting.set_result(said)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
+        except (ValueError, RecursionError):
+            self._spoilt = "what came from it is no reply: a tool wrote in its place"
         finally:
             for waiting in self._waiting.values():
                 if not waiting.done():

@@ -5,18 +5,20 @@
 Requests come on standard input, replies go to standard output, each four bytes of length (big-endian) and
 JSON with an ``id``. The end of its input, SIGTERM, or the death of process PARENT (0: of nobody) makes it
 kill everything and leave. Whatever a tool starts ends up below this process, daemons too: it is process 1 of
-its namespace, or a subreaper. MEMORY_MB (0: none) is each process's address space. Standard library only,
+its namespace (then SIGTERM is nothing to it, and its pipes are closed to tools), or a subreaper. MEMORY_MB (0: none) is each process's address space. Standard library only,
 and nothing of this project: it runs inside bwrap. Process numbers are those that it sees itself.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import resource
 import selectors
 import signal
+import stat
 import sys
 import time
 
@@ -30,7 +32,10 @@ EXEC = "BENCH_EXEC"
 KILL_S = 5.0
 """What got SIGKILL and is still there then hangs in the kernel: it is reported, not waited for."""
 TICK_S = 0.003
-_DEATH_SIGNAL, _SUBREAPER = 1, 36
+MOST_FILE = 16 << 20
+"""Bytes of the largest file that is read as text; of every kind of sandbox."""
+NOT_REGULAR = "it is no regular file"
+_DEATH_SIGNAL, _DUMPABLE, _SUBREAPER = 1, 4, 36
 _RESET = [signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXFSZ]
 
 
@@ -66,6 +71,8 @@ class Supervisor:
             signal.signal(number, self._on_signal)
         for number in (signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
+        if os.getpid() == 1:  # Linux would deliver it from inside: a tool that ends its own python by name
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self.selector.register(0, selectors.EVENT_READ, self._on_request)
         self.selector.register(self.wake, selectors.EVENT_READ, self._on_wake)
 
@@ -112,6 +119,8 @@ class Supervisor:
             said = {"error": error.strerror or str(error)}
         except ValueError as error:
             said = {"error": str(error)}
+        except MemoryError:
+            said = {"error": "it takes more memory than its limit"}
         if said is not None:
             reply({"id": request["id"], **said})
 
@@ -203,13 +212,16 @@ class Supervisor:
         for path, text in request["files"].items():
             where = self._inside(path)
             os.makedirs(os.path.dirname(where), exist_ok=True)
-            with open(where, "w", encoding="utf-8", newline="") as file:
-                file.write(text)
+            with regular(where, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, "wb") as file:
+                file.write(text.encode())
         return {}
 
     def _read(self, request: dict[str, Any]) -> dict[str, Any]:
-        with open(self._inside(request["path"]), encoding="utf-8", errors="replace", newline="") as file:
-            return {"text": file.read()}
+        with regular(self._inside(request["path"]), os.O_RDONLY, "rb") as file:
+            data = file.read(MOST_FILE + 1)
+        if len(data) > MOST_FILE:
+            raise ValueError(f"more than {MOST_FILE >> 20} MiB")
+        return {"text": data.decode(errors="replace")}
 
     def _disk(self, _: dict[str, Any]) -> dict[str, Any]:
         return {"bytes": sum(held(folder) for folder in (self.workspace, self.scratch))}
@@ -237,6 +249,20 @@ class Supervisor:
                 print(f"still there after SIGKILL: {left}", file=sys.stderr, flush=True)
                 sys.exit(1)
             time.sleep(TICK_S)
+
+
+def regular(where: str, flags: int, mode: str) -> Any:
+    """A file opened; nobody waits for a pipe's other end. Raises ValueError for what is no file of bytes."""
+    try:
+        number = os.open(where, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.EISDIR):
+            raise ValueError(NOT_REGULAR) from None
+        raise
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise ValueError(NOT_REGULAR)
+    return os.fdopen(number, mode)
 
 
 def processes() -> Iterator[tuple[int, int, int]]:
@@ -300,8 +326,8 @@ def _held(text: str) -> int:
 
 def reply(said: dict[str, Any]) -> None:
     """To whom we serve. Who is gone gets none: the end of input is next."""
-    data = json.dumps(said).encode()
-    data = len(data).to_bytes(4, "big") + data
+    text = json.dumps(said).encode()
+    data = memoryview(len(text).to_bytes(4, "big") + text)
     with contextlib.suppress(BrokenPipeError):
         while data:
             data = data[os.write(1, data) :]
@@ -318,12 +344,22 @@ def _belong_to(parent: int) -> None:
         sys.exit("whoever started this sandbox is gone")
 
 
+def _closed_to_tools() -> None:
+    """They run as our user: else /proc/1/fd/1 would be theirs to answer in our place."""
+    import ctypes
+
+    if ctypes.CDLL(None).prctl(_DUMPABLE, 0, 0, 0, 0):
+        sys.exit("cannot be closed to tools (prctl)")
+
+
 def main() -> None:
     """See above."""
     parent, workspace, scratch, memory = int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
     supervisor = Supervisor(workspace, scratch)
     if parent:
         _belong_to(parent)
+    if os.getpid() == 1:
+        _closed_to_tools()
     if memory:
         resource.setrlimit(resource.RLIMIT_AS, (memory << 20, memory << 20))
     supervisor.run()

@@ -7,7 +7,6 @@ the agent does not see), ``solution`` (steps: what is said beside tool calls, an
 from __future__ import annotations
 
 import random
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,22 +16,18 @@ from typing import Any
 
 from workloads.agents.contract import Action, AgentError, Suite, Task, Toolbox, Verdict
 from workloads.agents.tasks.arguments import wrong_arguments
-from workloads.agents.tasks.repair_tools import NO_PYTHON, SPECS, UNITTEST, RepairToolbox, lacks_python
+from workloads.agents.tasks.repair_check import why_failed
+from workloads.agents.tasks.repair_tools import SPECS, RepairToolbox
 from workloads.base import WorkloadError
-from workloads.sandboxes.contract import Executed, Sandbox
+from workloads.sandboxes.contract import Sandbox
 
 FOLDER = Path(__file__).parent / "repair_data"
-HIDDEN = "hidden_check"
-"""The module that hidden tests are put in place as, after the run."""
-CHECK_S = 60.0
 FIELDS = {"kind", "issue", "answer", "hidden", "files", "solution"}
 SYSTEM = (
     "You repair a small Python repository, which is the working directory of your tools. Look at the code, "
     "run its tests, change as little as possible, and run the tests again. Do not change the tests. Other "
     "tests, which you do not see, are run in the end. When you are done, say in a sentence what was wrong."
 )
-_RAN = re.compile(r"^Ran (\d+) tests? in ", re.MULTILINE)
-_TEST = re.compile(r"^ +(?:async )?def test_", re.MULTILINE)
 
 
 @dataclass
@@ -54,7 +49,7 @@ class RepairTask:
         return RepairToolbox(sandbox)
 
     async def check(self, toolbox: Toolbox, answers: Sequence[str]) -> Verdict:
-        """Puts the hidden tests in place and runs them: all of them ran, and all passed.
+        """Runs the hidden tests: all of them ran, and all passed. What the agent left running is ended.
 
         Raises SandboxError if the sandbox is gone.
         """
@@ -62,9 +57,7 @@ class RepairTask:
             raise AgentError(f"{self.name}: checked with tools that are not its own")
         if not answers:
             return Verdict(False, "no answer")
-        await toolbox.sandbox.write(f"{HIDDEN}.py", self.hidden)
-        done = await toolbox.sandbox.exec(f"{UNITTEST} {HIDDEN}", timeout_s=CHECK_S)
-        why = _why_failed(done, len(_TEST.findall(self.hidden)))
+        why = await why_failed(toolbox.sandbox, self.hidden)
         return Verdict(not why, why)
 
 
@@ -127,21 +120,6 @@ def _action(where: str, step: Mapping[str, Any]) -> Action:
     if not calls:
         raise WorkloadError(f"{where}: no tool is called")
     return Action(step.get("say", ""), calls)
-
-
-def _why_failed(done: Executed, tests: int) -> str:
-    """What the hidden tests found, "" if all of them ran and passed."""
-    if lacks_python(done):
-        return NO_PYTHON
-    if done.timed_out:
-        return f"the hidden tests took more than {CHECK_S:g} s"
-    ran = _RAN.search(done.output)
-    if done.code == 0 and ran and int(ran[1]) == tests:
-        return ""
-    lines = [line for line in done.output.splitlines() if line.strip()]
-    last = lines[-1].strip() if lines else "no output"
-    count = f"{ran[1]} of {tests} ran" if ran else "none ran"
-    return f"hidden tests: {last} ({count}, exit status {done.code})"
 
 
 SUITE: Suite = Repair()

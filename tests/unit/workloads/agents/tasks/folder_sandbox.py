@@ -31,11 +31,11 @@ class FolderSandbox:
         shell = await asyncio.create_subprocess_shell(
             command,
             cwd=self.folder,
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        output, _ = await asyncio.wait_for(shell.communicate(), timeout_s)
+        output, _ = await asyncio.wait_for(shell.communicate(stdin.encode()), timeout_s)
         return Executed(shell.returncode, output.decode(), 0.1)
 
     async def write(self, path, text):

@@ -1,7 +1,9 @@
 """Every repository is broken before its solution and whole after it."""
 
 import asyncio
+import contextlib
 import json
+import os
 import subprocess
 import sys
 
@@ -9,14 +11,9 @@ import pytest
 
 from tests.unit.workloads.agents.tasks.folder_sandbox import FolderSandbox
 from workloads.agents.contract import AgentError
-from workloads.agents.tasks.repair import (
-    HIDDEN,
-    SUITE,
-    SYSTEM,
-    names,
-    parse_task,
-    read_task,
-)
+from workloads.agents.tasks.repair import SUITE, SYSTEM, names, parse_task, read_task
+from workloads.agents.tasks.repair_check import judged
+from workloads.agents.tasks.repair_runner import HIDDEN
 from workloads.agents.tasks.repair_tools import NO_PYTHON, shell_line
 from workloads.base import WorkloadError
 from workloads.sandboxes.contract import Executed
@@ -183,10 +180,10 @@ class Said:
     ("code", "output", "why"),
     [
         (127, "sh: python3: not found", NO_PYTHON),
-        (0, "Ran 2 tests in 0.1s\n\nOK", "hidden tests: OK (2 of 3 ran, exit status 0)"),
-        (0, "", "hidden tests: no output (none ran, exit status 0)"),
-        (1, "Ran 3 tests in 0.1s\n\nFAILED (failures=1)", "FAILED (failures=1) (3 of 3 ran, exit status 1)"),
-        (1, "SyntaxError: invalid syntax", "SyntaxError: invalid syntax (none ran, exit status 1)"),
+        (0, "Ran 3 tests in 0.1s\n\nOK", "hidden tests: no result, exit status 0: OK"),
+        (0, "", "hidden tests: no result, exit status 0"),
+        (0, 'word {"ran": 3, "ok": true, "why": ""}', "exit status 0: word " + '{"ran": 3, "ok": true, "why": ""}'),
+        (-9, "Killed", "hidden tests: no result, exit status -9: Killed"),
     ],
 )
 def test_no_way_around_the_check(code, output, why):
@@ -194,6 +191,62 @@ def test_no_way_around_the_check(code, output, why):
     verdict = asyncio.run(task.check(task.toolbox(Said(code, output)), ["fixed"]))
     assert not verdict.success
     assert verdict.why.endswith(why)
+
+
+@pytest.mark.parametrize(
+    ("ran", "ok", "why"), [(3, True, ""), (2, True, "hidden tests: OK (2 of 3 ran)"),
+                           (3, False, "hidden tests: OK (3 of 3 ran)")],
+)  # fmt: skip
+def test_what_the_runner_says_behind_its_word_counts(ran, ok, why):
+    line = json.dumps({"ran": ran, "ok": ok, "why": "OK"})
+    assert judged(Executed(0, f"noise\nw0rd {line}\n", 1.0), "w0rd", 3) == why
+
+
+FAKES = {
+    "a unittest of its own": {"unittest.py": "print('Ran 3 tests in 0.1s\\n\\nOK')\nraise SystemExit"},
+    "a json of its own": {"json.py": "raise SystemExit", "io.py": "raise SystemExit"},
+    "a sitecustomize": {"sitecustomize.py": "import os; print('Ran 3 tests'); os._exit(0)"},
+    "an interpreter that ends": {"cache/__init__.py": "import os\nprint('Ran 3 tests in 0s\\n\\nOK')\nos._exit(0)"},
+    "an assertEqual that is none": {
+        "cache/__init__.py": "import unittest\nunittest.TestCase.assertEqual = lambda *a, **k: None"
+    },
+    "tests that are skipped": {"cache/__init__.py": "import unittest\nraise unittest.SkipTest('no')"},
+    "hidden tests of its own": {f"{HIDDEN}.py": "import unittest"},
+}
+
+
+@pytest.mark.parametrize("files", FAKES.values(), ids=FAKES)
+def test_files_of_the_agent_do_not_make_hidden_tests_pass(tmp_path, files):
+    task = read_task("lru")
+    box = task.toolbox(FolderSandbox(tmp_path, {**task.files, **files}))
+    verdict = asyncio.run(task.check(box, ["fixed"]))
+    assert not verdict.success
+    assert verdict.why.startswith("hidden tests: ")
+
+
+def test_files_of_the_agent_do_not_make_a_repaired_one_fail(tmp_path):
+    task = read_task("lru")
+    stale = {"unittest.py": "raise SystemExit", f"cache/__pycache__/x.{sys.implementation.cache_tag}.pyc": ""}
+    solved(task, tmp_path)
+    box = task.toolbox(FolderSandbox(tmp_path, stale))
+    assert asyncio.run(task.check(box, ["fixed"])) == (True, "")
+
+
+def test_what_the_agent_left_running_does_not_see_the_check(tmp_path, monkeypatch):
+    """It would put its own file in place as long as the tests run."""
+    task, name = read_task("lru"), f"repair-{os.getpid()}"
+    environment = {**os.environ, "BENCH_SANDBOX": name}
+    monkeypatch.setenv("BENCH_SANDBOX", name)
+    monkeypatch.setenv("BENCH_EXEC", "check")
+    words = [sys.executable, "-c", "input()"]
+    box = task.toolbox(FolderSandbox(tmp_path, dict(task.files)))
+    for mark, folder, code in (("agent", tmp_path, -9), ("agent", tmp_path.parent, 0), ("check", tmp_path, 0)):
+        environment["BENCH_EXEC"] = mark
+        with subprocess.Popen(words, cwd=folder, env=environment, stdin=subprocess.PIPE) as left:
+            asyncio.run(task.check(box, ["fixed"]))
+            with contextlib.suppress(BrokenPipeError):
+                left.communicate(b"\n", timeout=20)
+        assert left.returncode == code
 
 
 def test_hidden_tests_that_hang():
