@@ -82,7 +82,7 @@ def pooled(results: Sequence[RunResult]) -> dict[str, Any]:
     if all("agents" in r.summary for r in results):
         from bench.agents.totals import pooled as pooled_agents
 
-        whole["agents"] = pooled_agents([r.summary["agents"] for r in results])
+        whole["agents"] = pooled_agents(results)
     return whole | {"results": " ".join(str(r.folder) for r in results)}
 
 

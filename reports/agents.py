@@ -31,11 +31,15 @@ def lines(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def share(entry: Mapping[str, Any]) -> str:
-    """``17 of 24 (70.8 %) [51, 85]``: with Wilson's 95 % interval."""
-    text = f"{entry['x']} of {entry['n']} ({percent(entry['value'])})"
+    """``17 of 24 (70.8 %) [51, 85]``: with Wilson's 95 % interval, over tasks where some ran again."""
+    tasks, n = entry.get("tasks", entry["n"]), entry["n"]
+    text = f"{entry['x']} of {n} ({percent(entry['value'])})"
+    if tasks != n:
+        text = f"{entry['x']} of {n} runs of {tasks} tasks ({percent(entry['value'])} of tasks)"
     if entry.get("low") is None:
         return text
-    return f"{text}, 95 % by Wilson [{percent(entry['low'])}, {percent(entry['high'])}]"
+    over = "" if tasks == n else " over tasks"
+    return f"{text}, 95 % by Wilson{over} [{percent(entry['low'])}, {percent(entry['high'])}]"
 
 
 def _what(agents: Mapping[str, Any]) -> str:
@@ -121,8 +125,23 @@ def solved(found: Mapping[str, Any]) -> list[str]:
     ]
     alone = f"; {pairs['alone']} programs have no partner" if pairs["alone"] else ""
     same = "the same outcome in all" if not (pairs["base_only"] or pairs["new_only"]) else "; ".join(only)
-    told.append(f"{pairs['pairs']} pairs: {same}; exact McNemar p {number(pairs['p'])}{alone}")
+    told.append(f"{_pairs(pairs)}: {same}; {_tested(pairs)}{alone}")
     return [*told, *_faster(outcomes.get("latency"))]
+
+
+def _pairs(pairs: Mapping[str, Any]) -> str:
+    text = f"{pairs['pairs']} pairs"
+    return text if pairs["tasks"] == pairs["pairs"] else f"{text} of {pairs['tasks']} tasks"
+
+
+def _tested(pairs: Mapping[str, Any]) -> str:
+    """The test; why there is none."""
+    if pairs["p"] is None:
+        return str(pairs["note"])
+    text = f"{pairs['method']} p {number(pairs['p'])}"
+    if pairs["tasks"] == pairs["pairs"]:
+        return text
+    return f"tasks: {len(pairs['base_tasks'])} to BASE, {len(pairs['new_tasks'])} to NEW; {text}"
 
 
 def _faster(ratio: Mapping[str, Any] | None) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.agents.cost import cost_of
 from bench.agents.environments import environments, metrics_of
-from bench.agents.mcnemar import wilson
+from bench.agents.mcnemar import solved
 from bench.agents.plan import AgentPlan
 from bench.agents.rows import AgentRun, key_of
 from bench.live.logs import EngineLog
@@ -27,18 +27,18 @@ LLM = ("cp_wait_s", "cp_prefill_s", "cp_reprefill_s", "cp_decode_s", "cp_swap_s"
 def outcomes(plan: AgentPlan, run: AgentRun, logs: Sequence[EngineLog], rows: Rows) -> dict[str, Any]:
     """All of it as plain data: a row per program, and ``totals`` (which go into the summary)."""
     programs = program_rows(plan, run, {row.program: row.t_end - row.t_arrive for row in rows.programs})
-    solved = sum(row["success"] for row in programs)
+    success = solved((row["task"], row["success"]) for row in programs)
     sandbox_events = run.of("sandbox")
     leaks = [*(leak for over in run.of("over") for leak in over["leaks"]), *run.left]
     totals = {
         **plan.facts_of_agents(),
-        "success": {"x": solved, "n": len(programs), **wilson(solved, len(programs))._asdict()},
+        "success": success,
         "why_not": dict(Counter(row["why"] or row["outcome"] for row in programs if not row["success"])),
         "tokens": tokens(run, logs) if plan.asked.scripted else {},
         "calls": dict(Counter(call.outcome for call in run.calls)),
         "shares": shares(rows.programs),
         "environment": environments(sandbox_events, leaks) if plan.sandbox else {"leaks": leaks},
-        "cost": cost_of(logs, len(programs), solved, run.took, plan.served.kind),
+        "cost": cost_of(logs, len(programs), success["x"], run.took, plan.served.kind),
     }
     return {
         "run": run.name, "programs": programs, "totals": totals, "sandboxes": sandbox_rows(sandbox_events),
@@ -104,8 +104,9 @@ def shares(programs: Sequence[ProgramRow]) -> dict[str, float | None]:
 def said(found: Mapping[str, Any], run: AgentRun) -> dict[str, Any]:
     """What the summary has beside the tables' numbers: totals, metrics, warnings."""
     totals = found["totals"]
-    x, n, cost = totals["success"]["x"], totals["success"]["n"], totals["cost"]
-    metrics = {"agent.success": wilson(x, n), **metrics_of(run.of("sandbox"))}
+    share, cost = totals["success"], totals["cost"]
+    success = Estimate(*(share[name] for name in Estimate._fields))
+    metrics = {"agent.success": success, **metrics_of(run.of("sandbox"))}
     metrics |= {
         f"agent.{k}_share": Estimate(math.nan if v is None else v) for k, v in totals["shares"].items()
     }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from bench.agents.mcnemar import wilson
+from bench.agents.mcnemar import solved
 from bench.agents.money import priced
+from bench.agents.pairs import kept_of
 from bench.run import RunResult
 
 
@@ -20,8 +21,11 @@ def with_price(result: RunResult, per_hour: float | None) -> RunResult:
     return replace(result, summary={**result.summary, "agents": {**agents, "cost": cost}})
 
 
-def pooled(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """``agents`` of several seeds: successes together, and what is the same for all."""
-    x, n = (sum(part["success"][name] for part in parts) for name in ("x", "n"))
+def pooled(results: Sequence[RunResult]) -> dict[str, Any]:
+    """``agents`` of several seeds: successes together, by task, and what is the same for all.
+
+    Raises MissingError for a cell that is damaged."""
+    parts = [result.summary["agents"] for result in results]
     same = {k: v for k, v in parts[0].items() if all(part.get(k) == v for part in parts)}
-    return {**same, "success": {"x": x, "n": n, **wilson(x, n)._asdict()}}
+    rows = [row for result in results for row in kept_of(result.folder)["programs"]]
+    return {**same, "success": solved((row["task"], row["success"]) for row in rows)}

@@ -38,8 +38,9 @@ def tool(program, begin, end, thread="main", name="ls"):
     return event("tool", begin, program=program, thread=thread, name=name, t_end=ORIGIN + end, ok=True)
 
 
-def sandbox(program, t, what, seconds, *, ok=True, disk=-1):
+def sandbox(program, t, what, seconds, *, ok=True, disk=-1, phase="run"):
     own = {
+        "phase": phase,
         "time": ORIGIN + t,
         "sandbox": f"s-{program}",
         "what": what,

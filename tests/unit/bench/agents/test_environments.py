@@ -27,6 +27,24 @@ def test_by_hand():
     assert found["leaks"] == ["a process 12 of s-0"]
 
 
+def test_what_checks_do_is_no_cost_and_failures_are_no_times():
+    checks = [
+        sandbox(0, 2.5, "exec", 5.0, phase="check"),
+        sandbox(1, 8.0, "exec", 120.0, ok=False, phase="check"),
+        sandbox(1, 8.5, "kill", 0.0, phase="check"),
+    ]
+    late = [sandbox(2, 0.0, "init", 30.0, ok=False, phase="setup")]
+    found = environments([*EVENTS, *checks, *late], [])
+    assert (found["exec"]["n"], found["exec"]["failed"], found["exec"]["mean"]) == (2, 1, 0.01)
+    assert (found["init"]["n"], found["init"]["failed"]) == (3, 1)
+    assert found["init"]["mean"] == pytest.approx(0.3)
+    assert found["checks"] == {"n": 2, "failed": 1}
+    assert found["trouble"]["kill"] == 1
+    metrics = metrics_of([*EVENTS, *checks, *late])
+    assert metrics["sandbox.exec_s"].value == 0.01
+    assert metrics["sandbox.init_s"].value == pytest.approx(0.3)
+
+
 def test_percentiles_need_enough_of_them():
     many = [sandbox(0, i, "exec", i / 1000) for i in range(130)]
     found = environments(many, [])["exec"]

@@ -5,7 +5,8 @@ import math
 import pytest
 from scipy.stats import binomtest
 
-from bench.agents.mcnemar import exact_p, mcnemar, wilson
+from bench.agents.mcnemar import MCNEMAR, OVER_TASKS, SIGN_TEST, exact_p, mcnemar, solved, tasks_of, wilson
+from workloads.agents import catalog
 
 
 @pytest.mark.parametrize(("b", "c"), [(0, 1), (1, 5), (3, 3), (10, 2), (40, 25), (0, 12), (300, 250)])
@@ -29,6 +30,56 @@ def test_pairs_are_what_both_sides_have():
     plain = found.as_json()
     assert (plain["pairs"], plain["base"], plain["new"], plain["p"]) == (4, 2, 2, 1.0)
     assert plain["base_only"] == [[1, "b"]]
+    assert (plain["base_tasks"], plain["new_tasks"], plain["tasks"]) == (["b"], ["c"], 3)
+    assert found.method == SIGN_TEST  # "a" came out in two ways
+
+
+def lost(seeds, tasks=24, losing=3):
+    """Outcomes of ``tasks`` under each of ``seeds``; the first ``losing`` are not solved."""
+    return {(seed, f"t{i}"): i >= losing for seed in range(seeds) for i in range(tasks)}
+
+
+@pytest.mark.parametrize("seeds", [1, 5, 10])
+def test_a_repeat_of_a_task_is_no_evidence(seeds):
+    found = mcnemar(lost(seeds, losing=0), lost(seeds))
+    assert (found.pairs, found.tasks, len(found.base_only)) == (24 * seeds, 24, 3 * seeds)
+    assert found.p == 0.25
+    assert found.method == (MCNEMAR if seeds == 1 else OVER_TASKS)
+    share, once = solved((name, ok) for (_, name), ok in lost(seeds).items()), wilson(21, 24)
+    assert (share["x"], share["n"], share["tasks"]) == (21 * seeds, 24 * seeds, 24)
+    assert (share["value"], share["low"], share["high"]) == once[:3]
+
+
+def test_where_repeats_differ_tasks_count_by_the_sign_of_their_mean():
+    base = {(seed, task): True for seed in (1, 2, 3) for task in "abcd"}
+    new = {key: key not in {(1, "a"), (2, "a"), (3, "a"), (1, "b"), (2, "c")} for key in base}
+    found = mcnemar(base, new)
+    assert (found.method, found.base_tasks, found.new_tasks) == (SIGN_TEST, ("a", "b", "c"), ())
+    assert found.p == 0.25
+    mixed = {**base, (2, "a"): False, (3, "a"): True}
+    assert mcnemar(mixed, {**base, (1, "a"): False}).base_tasks == ()  # one lost, one won
+    share = solved((task, ok) for (_, task), ok in new.items())
+    assert share["value"] == pytest.approx((0 + 2 / 3 + 2 / 3 + 1) / 4)
+    assert share["low"] == pytest.approx(wilson(7 / 3, 4).low)
+
+
+def test_laps_are_repeats():
+    names = ["lru", "lru.2", "lru.13", "game24-1-1-8-8", "game24-1-1-8-8-again1", "release-1.2", "x.y"]
+    assert tasks_of(names) == {
+        "lru": "lru", "lru.2": "lru", "lru.13": "lru", "game24-1-1-8-8": "game24-1-1-8-8",
+        "game24-1-1-8-8-again1": "game24-1-1-8-8", "release-1.2": "release-1.2", "x.y": "x.y",
+    }  # fmt: skip
+    found = mcnemar({(1, "lru"): True, (1, "lru.2"): True}, {(1, "lru"): False, (1, "lru.2"): False})
+    assert (found.tasks, found.pairs, found.p, found.base_tasks) == (1, 2, 1.0, ("lru",))
+
+
+def test_laps_of_a_suite_are_known():
+    names = [task.name for task in catalog.suite("repair").tasks(50, 1, None)]
+    tasks = set(tasks_of(names).values())
+    assert len(tasks) < len(names)
+    assert {names.count(task) for task in tasks} == {1}
+    first = names[: len(tasks)]
+    assert set(first) == tasks
 
 
 @pytest.mark.parametrize(("x", "n"), [(0, 24), (24, 24), (1, 24), (17, 24), (500, 1000), (3, 3)])

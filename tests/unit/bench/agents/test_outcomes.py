@@ -1,11 +1,13 @@
 """Outcomes, tokens and shares of a run by hand."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
 
+from bench.agents.mcnemar import wilson
 from bench.agents.money import priced
-from bench.agents.outcomes import outcomes, said, tokens
+from bench.agents.outcomes import FILE, outcomes, said, tokens
 from bench.agents.rows import live_run
 from bench.agents.totals import pooled
 from bench.live.rows import rows_of
@@ -94,10 +96,20 @@ def test_a_real_model_has_no_script_to_agree_with():
     assert "agent.token_difference" not in said(made, run)["metrics"]
 
 
-def test_seeds_are_pooled():
+def test_seeds_are_pooled_by_task(tmp_path):
     _, made = found()
-    both = pooled([made["totals"], {**made["totals"], "success": {"x": 2, "n": 2}, "why_not": {}}])
-    assert (both["success"]["x"], both["success"]["n"]) == (3, 4)
+    results = []
+    for seed, solved_by in ((1, (True, False)), (2, (True, True))):
+        rows = [{**row, "success": ok} for row, ok in zip(made["programs"], solved_by, strict=True)]
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        (folder / FILE).write_text(json.dumps({**made, "programs": rows}))
+        totals = {**made["totals"], "why_not": {} if seed == 2 else made["totals"]["why_not"]}
+        results.append(SimpleNamespace(folder=folder, summary={"agents": totals}))
+    both = pooled(results)
+    assert (both["success"]["x"], both["success"]["n"], both["success"]["tasks"]) == (3, 4, 2)
+    assert both["success"]["value"] == 0.75
+    assert both["success"]["low"] == pytest.approx(wilson(1.5, 2).low)
     assert "why_not" not in both
     assert both["agent"] == "react"
 
@@ -121,7 +133,8 @@ def test_the_page_says_it():
 
 def test_a_comparison_names_what_one_side_alone_solved():
     side = {"x": 1, "n": 2, "value": 0.5, "low": 0.1, "high": 0.9}
-    pairs = {"pairs": 2, "base_only": [[1, "task-0"]], "new_only": [], "p": 1.0, "alone": 0}
+    pairs = {"pairs": 2, "base_only": [[1, "task-0"]], "new_only": [], "p": 1.0, "alone": 0, "tasks": 2,
+             "method": "exact McNemar"}  # fmt: skip
     told = solved({"outcomes": {"base": side, "new": {**side, "x": 0, "value": 0.0}, "mcnemar": pairs}})
     assert told[0].startswith("solved: BASE 1 of 2 (50.0%)")
     assert (

@@ -45,15 +45,40 @@ def test_pairs_are_in_the_comparison_and_decide_nothing(sides):
     assert outcomes["mcnemar"]["new_only"] == [[2, "t-2"]]
     assert outcomes["mcnemar"]["p"] == 1.0
     ratio = outcomes["latency"]  # programs that were solved took twice as long here
-    logs = [math.log(2) * x for x in (0, -1, 0, 0, 0, 1)]
-    half = 2.5705818366 * np.std(logs, ddof=1) / math.sqrt(6)
+    logs = [math.log(2) * x for x in (0, -0.5, 0.5)]  # a task each, over two seeds
+    half = 4.3026527297 * np.std(logs, ddof=1) / math.sqrt(3)
     assert ratio["value"] == pytest.approx(1.0)
     assert (ratio["low"], ratio["high"]) == pytest.approx((math.exp(-half), math.exp(half)))
     text = markdown(found)
     assert "NEW / BASE, pair by pair: 1.000" in text
-    assert "solved: BASE 3 of 6" in text
+    assert ratio["note"].startswith("3 tasks, 6 pairs; ")
+    assert "solved: BASE 3 of 6 runs of 3 tasks (50.0% of tasks)" in text
+    assert "tasks: 1 to BASE, 1 to NEW; exact sign test over tasks" in text
     assert "1 solved by NEW only (t-2 (seed 2))" in text
     json.dumps(found)
+
+
+def scripted(side):
+    """The group, answered by scripts."""
+    cells = {
+        s: replace(c, summary={**c.summary, "agents": {"llm": "scripted"}}) for s, c in side.cells.items()
+    }
+    return replace(side, cells=cells)
+
+
+def test_scripts_are_the_same_by_construction_and_have_no_p(sides):
+    base, new = map(scripted, sides)
+    found = compare(base, new, Question())
+    tested = found["outcomes"]["mcnemar"]
+    assert found["outcomes"]["scripted"]
+    assert (tested["p"], tested["note"]) == (None, "scripted: the same by construction unless a call breaks")
+    assert tested["base_only"] == [[1, "t-1"]]  # a call broke, and that is told
+    text = markdown(found)
+    assert "t-1 (seed 1)); 1 solved by NEW only (t-2 (seed 2)); scripted: the same by construction" in text
+    assert " p " not in text.partition("scripted: the same")[2].partition("\n")[0]
+    one_side = compare(base, sides[1], Question())["outcomes"]
+    assert not one_side["scripted"]
+    assert one_side["mcnemar"]["p"] == 1.0
 
 
 def test_a_damaged_cell_is_named(sides):
