@@ -17,8 +17,9 @@ from workloads.agents.contract import Budget
 
 EVENTS = ("ready", "began", "tool", "sandbox", "ended", "over", "failed")
 """ready: {versions}; began: {program, task}; tool: {program, thread, name, t_end, ok}, ``t`` is its begin;
-sandbox: {program, **SandboxEvent}; ended: {program, outcome, success, why, notes}; over: {leaks};
-failed: {why}, the host cannot go on. Each has ``event`` and ``t``."""
+sandbox: {program, phase, **SandboxEvent}, phase one of setup, run, check, teardown;
+ended: {program, outcome, success, why, notes}; over: {leaks}; failed: {why}, the host
+cannot go on. Each has ``event`` and ``t``."""
 OUTCOMES = ("finished", "failed", "timeout")
 """Of a program: it came to its end (right or wrong), a call or a tool broke, its budget was used up."""
 

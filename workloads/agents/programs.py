@@ -9,6 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,13 @@ _WORD = re.compile(r"[^A-Za-z0-9]+")
 _MOST = 40
 """Characters of a run's name in those of its sandboxes: the last ones, by which runs differ."""
 STOPPED = "the host was told to stop"
+PHASES = {
+    "init": "setup", "share": "setup", "unshare": "teardown", "teardown": "teardown", "retry": "teardown",
+    "leak": "teardown",
+}  # fmt: skip
+"""Of sandbox events that always are in one."""
+_CHECKING: ContextVar[bool] = ContextVar("checking", default=False)
+"""Whether it is the check that uses a sandbox: of the task that runs it, as several may share one."""
 
 
 class Ended(NamedTuple):
@@ -122,6 +130,7 @@ class Programs:
 
     async def _check(self, task: Task, tools: Toolbox, answers: Sequence[str]) -> Verdict:
         """A check that breaks has not found the task solved."""
+        before = _CHECKING.set(True)
         try:
             async with asyncio.timeout(CHECK_S):
                 return await task.check(tools, answers)
@@ -130,6 +139,8 @@ class Programs:
         except Exception as error:
             traceback.print_exc(file=sys.stderr)
             return Verdict(False, f"the check broke: {_line(error)}")
+        finally:
+            _CHECKING.reset(before)
 
     def _sandbox(self, number: int, task: Task) -> Sandbox | None:
         """It is not there yet, but its folder is (that of a shared one is made with it)."""
@@ -155,7 +166,8 @@ class Programs:
 
     def _happened(self, number: int, event: SandboxEvent) -> None:
         self.ports.update(event.ports)
-        self.events.say("sandbox", event.time, program=number, **event._asdict())
+        phase = PHASES.get(event.what) or ("check" if _CHECKING.get() else "run")
+        self.events.say("sandbox", event.time, program=number, phase=phase, **event._asdict())
 
     def _tool(self, number: int, thread: str, name: str, begin: float, end: float, ok: bool) -> None:
         self.events.say("tool", begin, program=number, thread=thread, name=name, t_end=end, ok=ok)
