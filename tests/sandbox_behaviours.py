@@ -185,7 +185,9 @@ async def a_tool_may_end_its_own_servers_by_name(place, _):
 @behaviour
 async def what_is_no_text_is_refused_and_it_goes_on(place, _):
     box = await place.ready(memory_mb=256)
-    done = await box.exec("mkfifo pipe && mkdir d && head -c 80000000 /dev/zero > big && head -c 4000000 big > 4")
+    done = await box.exec(
+        "mkfifo pipe && mkdir d && head -c 80000000 /dev/zero > big && head -c 4000000 big > 4"
+    )
     assert done.code == 0, done
     begin = time.monotonic()
     for path in ("pipe", "d"):

@@ -213,7 +213,7 @@ def job_of(plan: AgentPlan, url: str, name: str, folder: Path) -> Job:
     return Job(
         asked.agent, asked.suite or plan.suite.name, len(plan.tasks), config.seed, config.concurrency or 1,
         url, config.model, str(folder), sandbox=asked.sandbox, owner=name, data=str(asked.data or ""),
-        parameters=dict(asked.parameters), budget=asked.budget,
+        parameters=dict(asked.parameters), budget=asked.budget, limits=dict(asked.limits), share=asked.share,
     )  # fmt: skip
 
 

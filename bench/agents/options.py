@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from bench.agents import limits
 from bench.config import AGENTS, RunConfig
 from bench.errors import UsageError, unknown
 from bench.live.options import TINY
@@ -21,7 +23,7 @@ LIMITS: Mapping[str, int] = {
 }  # fmt: skip
 """Of an engine with the tiny model, where none are given: guests' own prompts take 2 500 tokens, and grow."""
 ANSWERS = ("scripted", "model")
-PARAMETERS = ("tasks", "sandbox", "llm", "data", "calls", "seconds", "tool_s")
+PARAMETERS = ("tasks", "sandbox", "llm", "data", "calls", "seconds", "tool_s", *limits.PARAMETERS)
 DEFAULT_SANDBOX = "bwrap"
 
 
@@ -29,7 +31,8 @@ DEFAULT_SANDBOX = "bwrap"
 class AgentOptions:
     """``agent``: its name, or ``pkg.mod:NAME``. ``suite`` "": the agent's first. ``scripted``: a script
     answers in the model's place, while the engine computes. ``data``: folder of data sets. ``parameters``:
-    all others, which are the agent's own."""
+    all others, which are the agent's own. ``limits``: of its sandboxes (fields of ``SandboxOptions``), of
+    which ``share`` programs share one."""
 
     agent: str
     suite: str
@@ -38,6 +41,8 @@ class AgentOptions:
     data: Path | None
     budget: Budget
     parameters: Mapping[str, str]
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    share: int = 1
 
     @classmethod
     def of(cls, config: RunConfig) -> AgentOptions:
@@ -47,15 +52,17 @@ class AgentOptions:
         llm = said.get("llm", default)
         if llm not in ANSWERS:
             raise unknown("-p llm", llm, ANSWERS)
-        data = said.get("data")
+        data, sandbox = said.get("data"), said.get("sandbox", DEFAULT_SANDBOX)
         return cls(
             agent=config.workload.partition(":")[2],
             suite=said.get("tasks", ""),
-            sandbox=said.get("sandbox", DEFAULT_SANDBOX),
+            sandbox=sandbox,
             scripted=llm == ANSWERS[0],
             data=None if data is None else _folder(data),
             budget=_budget(said),
             parameters={name: value for name, value in said.items() if name not in PARAMETERS},
+            limits=limits.limits_of(said, sandbox),
+            share=limits.share_of(said),
         )
 
 

@@ -56,6 +56,7 @@ class AgentPlan(LivePlan):
             "agent": asked.agent,
             "suite": self.suite.name,
             "sandbox": self.sandbox,
+            **({"limits": {**asked.limits, "share": asked.share}} if self.sandbox else {}),
             "llm": "scripted" if asked.scripted else "model",
             **({"tool_parser": self.options.tool_parser} if self.options.tool_parser else {}),
             "budget": asdict(asked.budget),

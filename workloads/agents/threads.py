@@ -9,6 +9,7 @@ from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
 from workloads.agents.contract import AgentError
+from workloads.sandboxes.threads import in_thread
 
 T = TypeVar("T")
 
@@ -48,37 +49,24 @@ class Door:
             future.cancel()
 
 
-async def in_thread(function: Callable[[Door], T]) -> T:
-    """What ``function`` returns or raises; it runs in a thread of its own.
+async def behind_door(function: Callable[[Door], T]) -> T:
+    """What ``function`` returns or raises; it runs in a thread of its own (``workloads.sandboxes.threads``).
 
     A thread cannot be ended from outside: if this is cancelled, the door is closed and the thread left to run
-    into it. It is a daemon, so that a host that leaves does not wait for it.
+    into it.
     """
-    loop = asyncio.get_running_loop()
-    door, done = Door(loop), loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if done.cancelled():
-            return
-        if error is None:
-            done.set_result(result)
-        else:
-            done.set_exception(error)
-
-    def work() -> None:
-        result, error = None, None
-        try:
-            result = function(door)
-        except BaseException as raised:  # SystemExit of a guest must not pass for a result
-            plain = isinstance(raised, Exception) and not isinstance(raised, StopIteration)
-            error = raised if plain else AgentError(f"it left: {raised!r}")
-        try:
-            loop.call_soon_threadsafe(settle, result, error)
-        except RuntimeError:
-            return  # the loop is closed: nobody waits
-
-    threading.Thread(target=work, daemon=True, name="agent").start()
+    door = Door(asyncio.get_running_loop())
     try:
-        return await done  # type: ignore[no-any-return]
+        return await in_thread(_call, function, door)
     finally:
         door.close()
+
+
+def _call(function: Callable[[Door], T], door: Door) -> T:
+    """SystemExit of a guest must not pass for a result, and no future can hold StopIteration."""
+    try:
+        return function(door)
+    except BaseException as raised:
+        if isinstance(raised, Exception) and not isinstance(raised, StopIteration):
+            raise
+        raise AgentError(f"it left: {raised!r}") from None

@@ -98,8 +98,8 @@ class Sandbox(Protocol):
 
 
 class SandboxKind(Protocol):
-    """A back end: ``process``, ``bwrap``, ``docker``. It may have ``uses_engine`` (True: it has containers, so
-    that an engine which does not answer may hide some)."""
+    """A back end: ``process``, ``bwrap``, ``docker``. It may have ``uses_engine`` (True: it has containers,
+    so that an engine which does not answer may hide some)."""
 
     name: str
 

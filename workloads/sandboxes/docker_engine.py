@@ -90,7 +90,9 @@ def ours(client: Any, owner: str | None = None) -> list[Any]:
         try:
             found = client.containers.list(all=True, filters={"label": label}, ignore_removed=True)
         except docker.errors.NotFound as error:  # that of a container is ignored already
-            raise SandboxError(f"list of containers: the Docker engine refuses: {error.explanation}") from None
+            raise SandboxError(
+                f"list of containers: the Docker engine refuses: {error.explanation}"
+            ) from None
     return [one for one in found if owner is not None or _is_orphan(one)]
 
 

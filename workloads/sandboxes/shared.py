@@ -34,8 +34,10 @@ class SharedSandboxes:
     def share(
         self, key: str, user: str, make: Callable[[], Sandbox], files: Mapping[str, str], told: Told
     ) -> Sandbox:
-        """A sandbox as any other for ``user`` (a program's name, unique, which its folder has): its ``init``
-        waits until that of ``key`` is there (``make`` is called if nobody has it), its ``teardown`` leaves it.
+        """A sandbox as any other for ``user`` (a program's name, unique, which its folder has).
+
+        Its ``init`` waits until that of ``key`` is there (``make`` is called if nobody has it), its
+        ``teardown`` leaves it.
 
         ``told`` hears ``share`` and ``unshare``: ``seconds`` is what the program waited, ``detail`` how many
         share it then. All else is told to who made it.

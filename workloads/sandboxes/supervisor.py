@@ -5,8 +5,9 @@
 Requests come on standard input, replies go to standard output, each four bytes of length (big-endian) and
 JSON with an ``id``. The end of its input, SIGTERM, or the death of process PARENT (0: of nobody) makes it
 kill everything and leave. Whatever a tool starts ends up below this process, daemons too: it is process 1 of
-its namespace (then SIGTERM is nothing to it, and its pipes are closed to tools), or a subreaper. MEMORY_MB (0: none) is each process's address space. Standard library only,
-and nothing of this project: it runs inside bwrap. Process numbers are those that it sees itself.
+its namespace (then SIGTERM is nothing to it, and its pipes are closed to tools), or a subreaper. MEMORY_MB
+(0: none) is each process's address space. Standard library only, and nothing of this project: it runs inside
+bwrap. Process numbers are those that it sees itself.
 """
 
 from __future__ import annotations

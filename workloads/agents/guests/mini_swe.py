@@ -33,7 +33,7 @@ from workloads.agents.contract import (
 )
 from workloads.agents.scripts import ACTION, lengthened
 from workloads.agents.tasks.repair_tools import shell_line
-from workloads.agents.threads import Door, in_thread
+from workloads.agents.threads import Door, behind_door
 from workloads.sandboxes.contract import Executed, Sandbox
 
 SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
@@ -82,7 +82,7 @@ class MiniSwe:
         if sandbox is None or len(task.turns) != 1:
             raise AgentError(f"mini-swe-agent works in a sandbox, on tasks of one turn; {task.name} is none")
         shell = Shell(sandbox, budget, told)
-        return [await in_thread(lambda door: solve(task, chat, shell, door, budget, told))]
+        return [await behind_door(lambda door: solve(task, chat, shell, door, budget, told))]
 
 
 class Commands:

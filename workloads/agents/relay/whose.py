@@ -18,7 +18,9 @@ THREADS = ("x-thread-id", "thread-id", "x-claude-code-agent-id")
 """What Claude Code, Codex and OpenCode send (docs/gateway.md)."""
 IDENTITY = frozenset({*SESSIONS, *THREADS, PARENT, "x-claude-code-parent-agent-id"})
 _PATH = re.compile(r"/p/(?P<program>[^/]+)/(?P<thread>[^/]+)(?P<rest>/v1/.*)")
-_THREAD = re.compile(rf"[!-~]{{1,{LONGEST}}}")
+_THREAD = re.compile(r"[!-~]+")
+_ESCAPED = str.maketrans({"%": "%25", ".": "%2E"})
+"""In a call's name the thread stands between dots."""
 
 
 class Place(NamedTuple):
@@ -55,7 +57,8 @@ def whose(place: Place, headers: Mapping[str, str], number_of: Callable[[str], i
     """(program, thread) of a call. ``headers`` are found by names in lower case.
 
     Where the URL says it, X-Thread-ID may name another thread. Else the call is of the session that the
-    client names; calls that name none are of one program, whose name is "". Raises Refused.
+    client names; calls that name none are of one program, whose name is "". A dot in a thread's name becomes
+    %2E (and % becomes %25): the thread is called so from here on. Raises Refused.
     """
     if not place.program:
         name, thread = _own_words(headers)
@@ -78,6 +81,10 @@ def _first(headers: Mapping[str, str], names: tuple[str, ...]) -> str:
 
 
 def _thread(name: str) -> str:
-    if not _THREAD.fullmatch(name):
-        raise Refused(f"a thread's name has 1 to {LONGEST} printable ASCII characters, got {name!r:.60}")
-    return name
+    escaped = name.translate(_ESCAPED)
+    if not _THREAD.fullmatch(escaped) or len(escaped) > LONGEST:
+        raise Refused(
+            f"a thread's name has 1 to {LONGEST} printable ASCII characters, got {name!r:.60} (a dot and a % "
+            "count three)"
+        )
+    return escaped

@@ -6,6 +6,7 @@ on the path, what it prints goes nowhere, and compiled files in it are not looke
 library only, and nothing of this project.
 """
 
+import contextlib
 import io
 import json
 import os
@@ -61,10 +62,8 @@ def end_others() -> None:
     for _ in range(TRIES):
         found = others()
         for pid in found:
-            try:
+            with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-            except OSError:
-                pass
         if not found:
             break
         time.sleep(WAIT_S)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.agents import plan as plans
+from bench.agents.drive import job_of
 from bench.agents.options import AgentOptions
 from bench.agents.plan import agent_plan, task_key
 from bench.config import RunConfig
@@ -60,6 +61,24 @@ def test_the_sandbox_is_part_of_the_address_but_not_of_the_workload(config):
     assert "tools in bwrap" in plans_of[1].badge
 
 
+def test_limits_of_sandboxes_reach_the_host_and_the_address(config):
+    asked = {"tasks": "repair", "sandbox": "process"}
+    own = {"ports": "2", "memory_mb": "512", "network": "true", "share": "3"}
+    first, second = (agent_plan(config(parameters={**asked, **more})) for more in ({}, own))
+    assert first.identity["agents"]["limits"] == {"ports": 1, "share": 1}
+    limits = {"ports": 2, "memory_mb": 512, "network": True}
+    assert second.identity["agents"]["limits"] == {**limits, "share": 3}
+    assert first.identity["workload"] == second.identity["workload"]
+    assert first.cell != second.cell
+    job = job_of(second, "url", "name", Path("boxes"))
+    assert (job.limits, job.share) == (limits, 3)
+    assert "limits" not in agent_plan(config()).identity["agents"]
+    docker = AgentOptions.of(
+        config(parameters={**asked, "sandbox": "docker", "image": "i:1", "disk_mb": "9"})
+    )
+    assert docker.limits == {"ports": 1, "image": "i:1", "disk_mb": 9}
+
+
 def test_a_task_is_known_by_its_content(config):
     first, second = agent_plan(config(n=2)).tasks
     assert task_key(first) != task_key(second)
@@ -89,6 +108,13 @@ def test_scripts_are_of_the_seed_and_only_where_they_answer(config):
         ({"parameters": {"calls": "0"}}, "-p calls must be a whole number of calls above 0, got '0'"),
         ({"parameters": {"tool_s": "nan"}}, "-p tool_s must be a number of seconds above 0"),
         ({"parameters": {"data": "/nowhere/at/all"}}, "there is no such folder"),
+        ({"parameters": {"ports": "-1"}}, "-p ports must be a whole number of ports, 0 or more, got '-1'"),
+        ({"parameters": {"memory_mb": "32"}}, "-p memory_mb must be a whole number of MiB, 64 or more"),
+        ({"parameters": {"disk_mb": "x"}}, "-p disk_mb must be a whole number of MiB, 1 or more, got 'x'"),
+        ({"parameters": {"disk_mb": "9", "sandbox": "process"}}, "process cannot limit its disk"),
+        ({"parameters": {"image": "x"}}, "-p image=x: bwrap has no images: take -p sandbox=docker"),
+        ({"parameters": {"network": "yes"}}, "-p network must be true or false, got 'yes'"),
+        ({"parameters": {"share": "0"}}, "-p share must be a whole number of programs, 1 or more"),
         ({"parameters": {"colour": "red"}}, "no parameter 'colour'"),
         ({"knobs": {"live.front": "none", "retention": "pin"}}, "acts in our gateway"),
         ({"knobs": {"cost.per_hour": "cheap"}}, "cost.per_hour must be what an engine costs an hour"),

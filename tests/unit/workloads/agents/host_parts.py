@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from workloads.agents.contract import AgentError, BudgetUsed, ToolSpec, Verdict
-from workloads.agents.threads import in_thread
+from workloads.agents.threads import behind_door
 from workloads.sandboxes.contract import SandboxError, SandboxEvent
 
 HERE = "tests.unit.workloads.agents.host_parts"
@@ -117,7 +118,7 @@ class Agent:
             except asyncio.CancelledError:
                 continue
         if task.wanted == 3:
-            await in_thread(lambda door: time.sleep(3600))
+            await behind_door(lambda door: time.sleep(3600))
         await self.hanging(task, toolbox, told)
 
     async def blocking_the_loop(self, task, toolbox, told):
@@ -137,6 +138,20 @@ class Agent:
         told.notes["thoughts"] = 1
         assert "tool break failed" not in await toolbox.call("break", {})
         await toolbox.call("hang", {})
+
+    async def leaving(self, task, toolbox, told):
+        """Two processes behind: of a session of its own, and one whose parent ends."""
+        mine = f"{os.getpid()}.{task.wanted}"
+        subprocess.Popen(["sleep", f"61{mine}"], start_new_session=True)
+        subprocess.run(["sh", "-c", f"sleep 62{mine} & :"], check=True)
+
+    async def in_its_folder(self, task, toolbox, told):
+        """Its files are there, those of others are not; nobody leaves before all have looked."""
+        box = toolbox.sandbox
+        await box.write("own", str(task.wanted))
+        await asyncio.sleep(0.3)
+        done = await box.exec('cat a.txt own; ls | wc -l; [ -n "$BENCH_PORTS" ]')
+        assert (done.code, done.output) == (0, f"a{task.wanted}2\n"), done
 
     async def in_sandbox(self, task, toolbox, told):
         await toolbox.sandbox.exec("true")
@@ -187,6 +202,21 @@ class FakeKind:
 
 
 SANDBOX = FakeKind()
+
+
+class OpenPort(FakeSandbox):
+    """Its teardown forgets to close the port that it was dealt."""
+
+    def _happened(self, what, ok=True):
+        if what == "init":
+            self.socket = socket.create_server(("127.0.0.1", 0))
+            OPEN.append(self.socket)
+        port = self.socket.getsockname()[1]
+        self._told(SandboxEvent(time.monotonic(), self.name, what, 0.0, ok, ports=(port,)))
+
+
+OPEN: list[socket.socket] = []
+PORT_LEFT = type("PortKind", (FakeKind,), {"make": lambda self, options, told: OpenPort(options, told)})()
 
 
 def there(folder):

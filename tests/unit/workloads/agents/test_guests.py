@@ -14,7 +14,7 @@ from workloads.agents.contract import MAIN, AgentError
 from workloads.agents.guests.mini_swe import SUBMIT, Environment, last_words
 from workloads.agents.guests.openai_agents import HANDOFF, WORKER, use
 from workloads.agents.host_process import ROOT
-from workloads.agents.threads import in_thread
+from workloads.agents.threads import behind_door
 from workloads.base import WorkloadError
 from workloads.sandboxes.contract import Executed
 
@@ -79,7 +79,7 @@ def executed(done):
     shell = Shell(done)
 
     async def drive():
-        return await in_thread(
+        return await behind_door(
             lambda door: Environment(shell, door, {"PAGER": "cat"}).execute({"command": "ls"})
         )
 
@@ -124,7 +124,7 @@ def test_a_thread_is_refused_once_its_program_has_ended():
     async def drive():
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
-                await in_thread(work)
+                await behind_door(work)
         await asyncio.to_thread(go.wait, 5)
 
     asyncio.run(drive())
@@ -144,7 +144,7 @@ def test_what_a_thread_raises(raised, seen, words):
         raise raised
 
     with pytest.raises(seen, match=words):
-        asyncio.run(in_thread(work))
+        asyncio.run(behind_door(work))
 
 
 @pytest.mark.parametrize("written", ["{", "[1]"])

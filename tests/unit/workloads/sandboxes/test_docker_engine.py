@@ -2,11 +2,14 @@ import io
 import tarfile
 from types import SimpleNamespace
 
+import docker
 import pytest
 
-from workloads.sandboxes import docker_engine
+from workloads.sandboxes import catalog, docker_engine
+from workloads.sandboxes.catalog import sandbox_kind
 from workloads.sandboxes.contract import SandboxError
 from workloads.sandboxes.docker_engine import OWNER, PROCESS, build_image, ours, text_of
+from workloads.sandboxes.leaks import leaks
 from workloads.sandboxes.processes import Process
 
 THIS = Process.this()
@@ -45,6 +48,49 @@ def test_whose_containers_are_left():
     )  # fmt: skip
     assert [one.name for one in ours(engine)] == ["gone", "before a boot"]
     assert [one.name for one in ours(engine, "mine")] == ["a run's"]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(docker.errors.APIError("500 boom"), "refuses: 500 boom"), (OSError("reset"), "does not answer: reset"),
+     (docker.errors.NotFound("404", explanation="no such route"), "refuses: no such route")],
+)  # fmt: skip
+def test_an_engine_that_hiccups_loses_no_run(monkeypatch, tmp_path, error, words):
+    """It is said in words: by who sweeps, and by who looks for leaks if the run used an engine."""
+
+    def fail(**_):
+        raise error
+
+    client = SimpleNamespace(containers=SimpleNamespace(list=fail))
+    monkeypatch.setattr(docker_engine, "connect", lambda: client)
+    with pytest.raises(SandboxError, match=words):
+        ours(client)
+    assert leaks(tmp_path / "none", "nobody") == []
+    (line,) = leaks(tmp_path / "none", "nobody", engine=True)
+    assert line.startswith("containers: nobody knows whether some are left: list of containers: ")
+    (line,) = sandbox_kind("docker").sweep("nobody")
+    assert line.startswith("containers that a run left: cannot be removed: list of containers: ")
+    assert words in line
+
+
+def test_an_engine_that_is_gone_is_a_line_if_the_run_used_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    assert leaks(tmp_path, "nobody") == []
+    assert "nobody answers" in leaks(tmp_path, "nobody", engine=True)[0]
+
+
+def test_a_kind_that_cannot_be_swept_does_not_keep_others_from_it(monkeypatch):
+    def fail(_):
+        raise SandboxError("no place to note sandboxes")
+
+    kinds = {
+        "bad": SimpleNamespace(name="bad", sweep=fail),
+        "good": SimpleNamespace(sweep=lambda _: ["done"]),
+    }
+    monkeypatch.setattr(catalog, "sandbox_kinds", lambda: kinds)
+    assert catalog.sweep() == [
+        "sandboxes of kind bad that a run left: cannot be looked for: no place to note sandboxes", "done"
+    ]  # fmt: skip
 
 
 def test_an_image_of_this_machine():

@@ -3,6 +3,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -70,6 +71,26 @@ def test_one_that_does_not_answer_is_gone_and_killed(tmp_path):
         begin = time.monotonic()
         assert await link.end() == -9
         assert time.monotonic() - begin < END_S, "nothing to wait for"
+
+    run(tmp_path, work)
+
+
+GARBAGE = {
+    "a line": b"hello from a tool", "no object": b"\0\0\0\1[", "a list": b"\0\0\0\2[]",
+    "no id": b"\0\0\0\2{}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("written", GARBAGE.values(), ids=GARBAGE)
+def test_what_is_no_reply_is_gone_at_once_and_says_why(tmp_path, written):
+    async def work(link):
+        begin = time.monotonic()
+        Path(f"/proc/{link.pid}/fd/1").write_bytes(written)
+        with pytest.raises(Gone, match="no reply: a tool wrote in its place"):
+            await ask(link, "sleep 5", 60.0)
+        with pytest.raises(Gone, match="no reply: a tool wrote in its place"):
+            await ask(link, "true")
+        assert time.monotonic() - begin < 5.0
 
     run(tmp_path, work)
 

@@ -15,6 +15,7 @@ class Fake:
         Fake.made += 1
         self.name, self.ports = f"{name}{Fake.made}", (7,)
         self.unmade, self.stuck, self.alive, self.torn = unmade, stuck, False, 0
+        self.ran, self.written, self.full = [], {}, False
 
     async def init(self):
         await asyncio.sleep(0)
@@ -24,10 +25,13 @@ class Fake:
 
     async def exec(self, command, *, timeout_s=60.0, stdin="", cwd=""):
         assert self.alive
-        return Executed(0, f"{command} {stdin}{cwd}", timeout_s)
+        self.ran.append(command)
+        return Executed(0, f"{command} {stdin} {cwd}", timeout_s)
 
     async def write(self, path, text):
-        self.written = (path, text)
+        if self.full:
+            raise SandboxError("No space left")
+        self.written[path] = text
 
     async def read(self, path):
         return path
@@ -48,9 +52,15 @@ def _none_made():
     Fake.made = 0
 
 
+class Pool(SharedSandboxes):
+    def share(self, key, user, make, files=None):
+        return super().share(key, user, make, files or {}, self.events.append)
+
+
 def run(work):
-    events = []
-    asyncio.run(work(SharedSandboxes(events.append)))
+    pool = Pool()
+    events = pool.events = []
+    asyncio.run(work(pool))
     return [(event.what, event.sandbox, event.detail) for event in events]
 
 
@@ -59,9 +69,11 @@ def test_made_for_the_first_and_torn_down_with_the_last():
         box = Fake()
         shares = [pool.share("k", f"p{i}", lambda: box) for i in range(3)]
         await asyncio.gather(*(share.init() for share in shares))
-        assert (await shares[2].exec("a", stdin="b", cwd="c", timeout_s=2)).output == "a bc"
-        await shares[0].write("f", "t")
-        assert (await shares[1].read("f"), await shares[1].disk(), box.written) == ("f", 5, ("f", "t"))
+        assert (await shares[2].exec("a", stdin="b", cwd="c", timeout_s=2)).output == "a b p2/c"
+        assert (await shares[2].exec("a")).output == "a  p2"
+        await shares[0].write("d/../f", "t")
+        assert (await shares[1].read("f"), await shares[1].disk()) == ("p1/f", 5)
+        assert (box.written, box.ran[:3]) == ({"p0/f": "t"}, ["mkdir p0", "mkdir p1", "mkdir p2"])
         assert [share.ports for share in shares] == [(7,)] * 3
         for share in shares[:2]:
             await share.teardown()
@@ -123,3 +135,22 @@ def test_a_teardown_that_failed_can_be_called_again():
         assert (box.torn, box.alive) == (2, False)
 
     assert [what for what, _, _ in run(work)] == ["share", "unshare"]
+
+
+def test_each_has_its_own_workspace_with_its_own_files():
+    async def work(pool):
+        box = Fake()
+        a, b = (pool.share("k", name, lambda: box, {"x/f": name}) for name in ("a", "b"))
+        await asyncio.gather(a.init(), b.init())
+        assert box.written == {"a/x/f": "a", "b/x/f": "b"}
+        for path in ("../b/x/f", "/etc/passwd", "x/../../b", ".."):
+            for doing in (a.read(path), a.write(path, ""), a.exec("true", cwd=path)):
+                with pytest.raises(SandboxError, match="is outside the workspace"):
+                    await doing
+        box.full = True
+        with pytest.raises(SandboxError, match="No space left"):
+            await pool.share("k", "c", Fake, {"f": ""}).init()
+        await asyncio.gather(a.teardown(), b.teardown())
+        assert (box.torn, Fake.made) == (1, 1)
+
+    assert [what for what, _, _ in run(work)] == ["share"] * 3 + ["unshare"] * 3

@@ -2,6 +2,7 @@
 
 import pytest
 
+from bench.fidelity.server_calls import request_name
 from workloads.agents.relay.dialect import Refused
 from workloads.agents.relay.turns import RETRIED, Turns
 from workloads.agents.relay.whose import Numbers, place_of, whose
@@ -29,6 +30,16 @@ def test_real_clients_say_it_in_headers():
     assert found("/v1/chat/completions") == (9, "main")
 
 
+def test_a_dot_in_a_thread_is_escaped_and_no_two_threads_get_one_name():
+    """In a call's name the thread stands between dots, where the engine's log is read."""
+    names = ["a.b", "a%2Eb", "a_b", "a%2eb", "."]
+    threads = [found("/p/3/main/v1/x", x_thread_id=name)[1] for name in names]
+    assert threads == ["a%2Eb", "a%252Eb", "a_b", "a%252eb", "%2E"]
+    assert found("/v1/x", session_id="s", thread_id="a.b") == (7, "a%2Eb")
+    for thread in threads:
+        assert request_name(f"chatcmpl-run.3.{thread}.12-0") == ("run", "3", thread, "12")
+
+
 def test_programs_are_numbered_as_they_appear():
     numbers = Numbers()
     assert [numbers(name) for name in ("b", "a", "b", "c")] == [0, 1, 0, 2]
@@ -48,6 +59,7 @@ def test_where_nothing_is(path):
         ("/p/²/main/v1/x", r"must be a number"),
         ("/p/1/a%20b/v1/x", r"printable ASCII characters, got 'a b'"),
         (f"/p/1/{'a' * 65}/v1/x", r"1 to 64"),
+        (f"/p/1/{'.' * 22}/v1/x", r"a dot and a % count three"),
     ],
 )
 def test_what_is_no_program_or_thread(path, words):

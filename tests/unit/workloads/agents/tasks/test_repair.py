@@ -182,7 +182,11 @@ class Said:
         (127, "sh: python3: not found", NO_PYTHON),
         (0, "Ran 3 tests in 0.1s\n\nOK", "hidden tests: no result, exit status 0: OK"),
         (0, "", "hidden tests: no result, exit status 0"),
-        (0, 'word {"ran": 3, "ok": true, "why": ""}', "exit status 0: word " + '{"ran": 3, "ok": true, "why": ""}'),
+        (
+            0,
+            'word {"ran": 3, "ok": true, "why": ""}',
+            "exit status 0: word " + '{"ran": 3, "ok": true, "why": ""}',
+        ),
         (-9, "Killed", "hidden tests: no result, exit status -9: Killed"),
     ],
 )
@@ -206,7 +210,9 @@ FAKES = {
     "a unittest of its own": {"unittest.py": "print('Ran 3 tests in 0.1s\\n\\nOK')\nraise SystemExit"},
     "a json of its own": {"json.py": "raise SystemExit", "io.py": "raise SystemExit"},
     "a sitecustomize": {"sitecustomize.py": "import os; print('Ran 3 tests'); os._exit(0)"},
-    "an interpreter that ends": {"cache/__init__.py": "import os\nprint('Ran 3 tests in 0s\\n\\nOK')\nos._exit(0)"},
+    "an interpreter that ends": {
+        "cache/__init__.py": "import os\nprint('Ran 3 tests in 0s\\n\\nOK')\nos._exit(0)"
+    },
     "an assertEqual that is none": {
         "cache/__init__.py": "import unittest\nunittest.TestCase.assertEqual = lambda *a, **k: None"
     },
@@ -240,7 +246,11 @@ def test_what_the_agent_left_running_does_not_see_the_check(tmp_path, monkeypatc
     monkeypatch.setenv("BENCH_EXEC", "check")
     words = [sys.executable, "-c", "input()"]
     box = task.toolbox(FolderSandbox(tmp_path, dict(task.files)))
-    for mark, folder, code in (("agent", tmp_path, -9), ("agent", tmp_path.parent, 0), ("check", tmp_path, 0)):
+    for mark, folder, code in (
+        ("agent", tmp_path, -9),
+        ("agent", tmp_path.parent, 0),
+        ("check", tmp_path, 0),
+    ):
         environment["BENCH_EXEC"] = mark
         with subprocess.Popen(words, cwd=folder, env=environment, stdin=subprocess.PIPE) as left:
             asyncio.run(task.check(box, ["fixed"]))
