@@ -74,8 +74,9 @@ def enough(programs: ProgramSet, config: RunConfig, hint: str = "") -> None:
         )
     read = programs.read or len(programs.programs) + skipped
     if skipped > SKIPPED_SHARE * read:
+        what = "records" if programs.read else "programs"
         raise InvalidRun(
-            f"{skipped} of {read} programs of {config.workload} are skipped ({reasons}): more than "
+            f"{skipped} of {read} {what} of {config.workload} are skipped ({reasons}): more than "
             f"{SKIPPED_SHARE:.0%}, so the rest does not stand for it{hint}"
         )
     if config.concurrency is not None and config.concurrency > len(programs.programs):

@@ -144,6 +144,7 @@ class _File:
                 case "call":
                     self.call(row)
                 case "dropped":
+                    self.found.read += row.integer("lines", low=1) - 1
                     for _ in range(min(row.integer("lines", low=1), 1 << 20)):
                         self.skipped.add(DROPPED, row.where)
                 case _:

@@ -119,11 +119,16 @@ def _workloads(_: Path) -> list[Row]:
 
 
 def _agents(_: Path) -> list[Row]:
-    from workloads.agents.catalog import agent, agent_names
+    from workloads.agents.catalog import agent, agent_names, suites_of
 
     found = map(agent, agent_names())
     return [
-        {"name": a.name, "tasks": ", ".join(a.suites), "needs": ", ".join(a.needs), "what": _first_line(a)}
+        {
+            "name": a.name,
+            "tasks": ", ".join(suites_of(a)),
+            "needs": ", ".join(a.needs),
+            "what": _first_line(a),
+        }
         for a in found
     ]
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bench.files import explain
 from bench.live.books import FrontLog
 from bench.live.logs import Logs
 from bench.live.options import TINY
@@ -198,7 +199,10 @@ def _firm(plan: LivePlan) -> bool:
 
 def _model(plan: LivePlan, folder: Path) -> Path | str:
     if plan.config.model == TINY:
-        return write(folder.parent / _tiny_name(plan), tiny_model(plan)).resolve()
+        try:
+            return write(folder.parent / _tiny_name(plan), tiny_model(plan)).resolve()
+        except OSError as error:
+            raise explain(error, folder) from None
     path = Path(plan.config.model)
     return path.resolve() if path.is_dir() else plan.config.model
 

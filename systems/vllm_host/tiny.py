@@ -108,7 +108,14 @@ class TinyLlama:
 
 def write(folder: Path, model: TinyLlama | None = None) -> Path:
     """Write the model's folder (created if need be) and return it. Raises OSError."""
-    model = model or TinyLlama()
+    try:
+        return _write(folder, model or TinyLlama())
+    except OSError as error:  # a full disk does not say which
+        error.filename = error.filename or str(folder)
+        raise
+
+
+def _write(folder: Path, model: TinyLlama) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(model.config(), indent=1))
     (folder / "model.safetensors").write_bytes(_weights(model))

@@ -24,7 +24,7 @@ DATA = os.environ.get("BENCH_AGENT_DATA")
 TASKS = 3
 AGENTS = [catalog.agent(name) for name in catalog.agent_names()]
 SUITES = {name: catalog.suite(name) for name in catalog.suite_names()}
-PAIRS = [(agent, suite) for agent in AGENTS for suite in agent.suites]
+PAIRS = [(agent, suite) for agent in AGENTS for suite in catalog.suites_of(agent)]
 SEARCHES = {"mcts"}
 """Their scripts see something, not all: they may lose (tests/unit/workloads/agents/test_mcts.py)."""
 

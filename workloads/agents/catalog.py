@@ -60,10 +60,17 @@ def suite_of(chosen: Agent, name: str = "") -> Suite:
     """
     if not name:
         return suite(chosen.suites[0])
-    if ":" not in name and name not in chosen.suites:
+    able = suites_of(chosen)
+    if ":" not in name and name not in able:
         suite(name)
-        raise WorkloadError(f"agent {chosen.name} has no tasks {name!r}: {nearest(name, chosen.suites)}")
+        raise WorkloadError(f"agent {chosen.name} has no tasks {name!r}: {nearest(name, able)}")
     return suite(name)
+
+
+def suites_of(chosen: Agent) -> tuple[str, ...]:
+    """Names of the suites that an agent can do: those that it names, then all others if any will do."""
+    others = suite_names() if getattr(chosen, "any_suite", False) else ()
+    return (*chosen.suites, *(name for name in others if name not in chosen.suites))
 
 
 def _find(what: str, name: str) -> Any:
@@ -108,6 +115,9 @@ def _imported(what: str, spec: str) -> Any:
     try:
         thing = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError, SyntaxError) as error:
+        if module in _scan(what)[0]:
+            kind = "an agent has no presets" if what == "AGENT" else "a suite has no presets"
+            raise WorkloadError(f"{spec}: {kind}; {module} is all there is to say") from None
         raise WorkloadError(f"{spec}: {' '.join(str(error).split())} (want pkg.mod:{what})") from error
     return _checked(what, thing, spec)
 
@@ -140,6 +150,8 @@ def _value(where: str, key: str, value: object, known: Mapping[str, Any]) -> obj
         hint = nearest(key, known) if known else "it has none"
         raise WorkloadError(f"{where} has no parameter {key!r}: {hint}")
     parsed, default = parse_value(value), known[key]
+    if isinstance(default, str) and isinstance(value, str):
+        return value  # "3" is text, too
     if isinstance(default, float) and isinstance(parsed, int) and not isinstance(parsed, bool):
         return float(parsed)
     if type(parsed) is not type(default):

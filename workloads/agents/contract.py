@@ -183,8 +183,9 @@ class Agent(Protocol):
     """A loop. ``suites``: names of those that it can do, the default first. ``needs``: modules (of the extra
     ``agents``) that it imports; ``threads``: whether it calls under other threads than ``MAIN``.
 
-    Its toolbox has ``sandbox``, too (None if the suite needs none). It may have ``environment(folder)``
-    (variables for its ``needs``) and ``warm()`` (what is no program's time); docs/agent-host.md."""
+    Its toolbox has ``sandbox``, too (None if the suite needs none). It may have ``any_suite = True`` (it does
+    what tools can do, so any suite will do), ``environment(folder)`` (variables for its ``needs``) and
+    ``warm()`` (what is no program's time); docs/agent-host.md."""
 
     name: str
     suites: tuple[str, ...]

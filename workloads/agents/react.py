@@ -21,8 +21,13 @@ class React:
     max_tokens: int = 1024
     name: str = field(default="react", init=False)
     suites: tuple[str, ...] = field(default=("repair", "bfcl", "game24", "documents"), init=False)
+    any_suite: bool = field(default=True, init=False)
     needs: tuple[str, ...] = field(default=(), init=False)
     threads: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1:
+            raise ValueError(f"max_tokens must be at least 1, got {self.max_tokens}")
 
     def script(self, task: Task, seed: int) -> Script:
         """The task's solution, an action per call."""

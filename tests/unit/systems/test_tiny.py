@@ -1,7 +1,9 @@
 """The tiny model's folder: the same bytes each time, tensors where the header says, ids that come back."""
 
+import errno
 import json
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -111,3 +113,13 @@ def test_a_model_without_an_end_says_text_only(tmp_path):
 def test_sizes_that_cannot_be(wrong):
     with pytest.raises(ValueError, match=r"must be"):
         TinyLlama(**wrong)
+
+
+def test_a_full_disk_says_which_folder(tmp_path, monkeypatch):
+    def full(self, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        write(tmp_path / "m", SMALL)
+    assert caught.value.filename == str(tmp_path / "m")

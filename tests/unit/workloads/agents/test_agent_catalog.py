@@ -88,3 +88,22 @@ def test_a_file_that_cannot_be_loaded_is_skipped_unless_asked_for(tmp_path):
     assert "'react'" in done.stdout
     assert "WorkloadError workloads/agents/half_written.py cannot be loaded: TypeError" in done.stdout
     assert "warning: skipped workloads.agents.half_written: TypeError" in done.stderr
+
+
+def test_react_takes_any_suite_and_text_that_looks_like_a_number():
+    assert set(catalog.suites_of(catalog.agent("react"))) == set(catalog.suite_names())
+    assert catalog.suites_of(catalog.agent("mcts")) == ("game24",)
+    assert catalog._value("agent x", "mode", "3", {"mode": "raise"}) == "3"
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: catalog.agent("react", {"max_tokens": "0"}), "max_tokens must be at least 1, got 0"),
+        (lambda: catalog.agent("react:small"), "an agent has no presets; react is all there is to say"),
+        (lambda: catalog.suite("repair:small"), "a suite has no presets"),
+    ],
+)
+def test_what_it_says_of_more_mistakes(call, text):
+    with pytest.raises(WorkloadError, match=text):
+        call()
