@@ -142,10 +142,10 @@ def engines(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 @contextmanager
-def gateways(engine: str, calls: Path, folder: Path) -> Iterator[dict[str, str]]:
+def gateways(engine: str, calls: Path | None, folder: Path) -> Iterator[dict[str, str]]:
     """Their URLs, once they have seen the engine."""
     options = {
-        OPEN: GatewayOptions((Target(engine, str(calls)),), system="atlas"),
+        OPEN: GatewayOptions((Target(engine, str(calls) if calls else None),), system="atlas"),
         LOCKED: GatewayOptions((Target(engine, key=KEY),), system="vllm-opt", api_keys=(KEY,)),
     }
     with ExitStack() as stack:

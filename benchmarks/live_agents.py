@@ -10,6 +10,10 @@ per system. Finished cells are kept: the same command goes on where it stopped.
 It says of every cell: programs that ended, solved, tokens decoded against scripted, what was left behind;
 then outcomes and latencies of the two systems pair by pair, and what environments cost. Exit code 0: every
 program ended, no token differs, nothing is left, outcomes are equal; 4 otherwise.
+
+That outcomes are equal is a check of the machinery (relay, gateway, tools, sandboxes): scripts say what
+agents do, so the two systems differ only if a call, a tool or a sandbox breaks. It says nothing of what a
+model would solve under either; for that, run a real model (docs/genuine-model.md).
 """
 
 from __future__ import annotations
@@ -91,7 +95,7 @@ def faults(swept: Swept) -> list[str]:
 
 
 def unlike(results: Sequence[RunResult]) -> list[str]:
-    """Tasks that one system solved and another did not, a line each."""
+    """Tasks that one system solved and another did not, a line each: something broke, for scripts decide."""
     solved: dict[tuple[str, str, int, str], dict[str, bool]] = {}
     for one in results:
         summary = one.summary

@@ -3,17 +3,21 @@
     python benchmarks/record_replay.py [--n 24] [--concurrency 8] [--agent react] [--suite repair]
 
 Real agents with real tools run against a small model on real vLLM (first come, first served), their replies
-scripted (workloads/agents/relay), through our gateway with --observe --record. From that run alone, step
-times are fitted to nine tenths of its own step log (bench calibrate), and the recording is replayed with
-bench run --engine sim, once with the recorded arrivals and once as a closed loop. Measured and simulated are
-printed side by side: program latency (from the first call's arrival at the gateway to the last reply's end),
-prefix hits, TTFT and TPOT (in the engine, by its scheduler's log), with intervals by bootstrap over programs,
-paired where both ran the same ones at the same times.
+scripted (workloads/agents/relay), through our gateway with --observe --record. The recording is replayed with
+bench run --engine sim, with the recorded arrivals and as a closed loop, under two sets of step times (bench
+calibrate, nine tenths of a step log each): those fitted to the log of the very run that is replayed (in
+sample), and those fitted to an earlier run through the same server with another seed, which knows nothing of
+it. Of the suite repair both seeds have the same tasks, in another order, with replies of other lengths.
+Measured and simulated are printed side by side: program latency (from the first call's arrival at the gateway
+to the last reply's end), prefix hits, TTFT and TPOT (in the engine, by its scheduler's log), with intervals
+by bootstrap over programs, paired where both ran the same ones at the same times.
 
-A quarter of the programs, with another seed, run first and are not recorded: kernels are compiled by then.
-The model has the first core, everything else the others, tools too. About 4 minutes on two quiet cores. Exit
-code 1 if the mean program latency with recorded arrivals is over 10 % off, or the hit rate over .05;
-6 without vLLM.
+A quarter of the programs, with a third seed, run first and count for nothing: kernels are compiled by then.
+The model has the first core, everything else the others, tools too. About 6 minutes on two quiet cores.
+
+Exit code 0: the mean program latency of all four replays is at most 10 % off, the hit rate at most .05;
+1 otherwise; 2 for an agent or suite that is not there; 4 if a run went wrong (a program that did not finish,
+tokens that differ from the script, a verb that failed); 6 without vLLM, or if it or the agents' host died.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,6 +40,7 @@ sys.path.insert(0, str(ROOT))
 
 from bench.affinity import on_cores  # noqa: E402
 from bench.calibration.steps import fit_rows, lost_time, read_steps  # noqa: E402
+from bench.errors import BenchError, Exit, MissingError  # noqa: E402
 from bench.eventlog import read_tables  # noqa: E402
 from bench.live.deployment import cores  # noqa: E402
 from systems.engines.vllm_server import ServerOptions, VllmServer  # noqa: E402
@@ -46,10 +51,11 @@ from systems.vllm_host.tiny import TinyLlama, write  # noqa: E402
 from vocabulary import BLOCK  # noqa: E402
 from workloads.agents import catalog  # noqa: E402
 from workloads.agents.contract import Script  # noqa: E402
-from workloads.agents.host_process import HostProcess  # noqa: E402
+from workloads.agents.host_process import HostGone, HostProcess  # noqa: E402
 from workloads.agents.job import Job  # noqa: E402
 from workloads.agents.relay.contract import RelayCall  # noqa: E402
 from workloads.agents.relay.server import Relay  # noqa: E402
+from workloads.base import WorkloadError  # noqa: E402
 
 MODEL = "tiny-llama"
 CONTEXT = 32_768
@@ -82,11 +88,15 @@ class Side:
 # -- the run that is recorded ----------------------------------------------------------
 
 
+RUNS = ("run", "earlier", "warm")
+"""The one that is recorded, and those before it, each with a seed of its own."""
+
+
 async def agents(url: str, given: argparse.Namespace, run: str, n: int, folder: Path) -> list[RelayCall]:
     """Run ``n`` programs against ``url``. Raises RuntimeError if one of them did not finish."""
     agent = catalog.agent(given.agent)
     suite = catalog.suite_of(agent, given.suite)
-    seed = given.seed + (run == "warm")
+    seed = given.seed + RUNS.index(run)
     tasks = suite.tasks(n, seed, None)
     scripts: dict[int, Script] = {number: agent.script(task, seed) for number, task in enumerate(tasks)}
     calls: list[RelayCall] = []
@@ -104,27 +114,32 @@ async def agents(url: str, given: argparse.Namespace, run: str, n: int, folder: 
     return calls
 
 
-def recorded(given: argparse.Namespace, folder: Path) -> tuple[Path, Path, list[dict[str, Any]]]:
-    """(recording, step log, the scheduler's rows of its calls) of the run. Raises EngineUnavailable."""
+class Recorded(NamedTuple):
+    """``steps``: the run's step log, ``earlier``: that of the run before; ``rows``: of the run's calls, by
+    the scheduler."""
+
+    recording: Path
+    steps: Path
+    earlier: Path
+    rows: list[dict[str, Any]]
+
+
+def recorded(given: argparse.Namespace, folder: Path) -> Recorded:
+    """Warm up, run once for step times, then the run itself. Raises EngineUnavailable, RuntimeError."""
     model = write(folder / "model", TinyLlama(context=CONTEXT, ends=False))
     limits: dict[str, Any] = {**LIMITS, "kv_blocks": LIMITS["kv_blocks"] * BLOCK // ENGINE_BLOCK}
     engines, others = cores()
     options = ServerOptions(
         model, scheduler="fcfs", block_size=ENGINE_BLOCK, model_cores=engines, other_cores=others, **limits
     )
+    recording, began = folder / "recording", []
     with VllmServer(options, folder / "engine") as server, on_cores(others):
         assert server.calls is not None  # it has our scheduler
         assert server.steps is not None
         asyncio.run(agents(server.url, given, "warm", max(2, given.n // 4), folder / "warm"))
-        began = server.steps.read_bytes().count(b"\n")
-        target = Target(
-            server.url, str(server.calls), max_num_batched_tokens=LIMITS["max_num_batched_tokens"]
-        )
-        observing = GatewayOptions(
-            (target,), system="session-pinned", observe=True, record=str(folder / "recording")
-        )
-        with GatewayProcess(observing, folder / "gateway") as gateway:
-            calls = asyncio.run(agents(gateway.url, given, "run", given.n, folder / "run"))
+        for run, record in (("earlier", None), ("run", str(recording))):
+            began.append(server.steps.read_bytes().count(b"\n"))
+            calls = through_gateway(server, given, run, record, folder)
         lines = server.steps.read_bytes().splitlines(keepends=True)
         rows = [json.loads(line) for line in server.calls.read_text().splitlines()]
     scripted = sum(call.scripted_tokens for call in calls)
@@ -132,9 +147,21 @@ def recorded(given: argparse.Namespace, folder: Path) -> tuple[Path, Path, list[
     print(f"{len(calls)} calls; {decoded} tokens decoded, {scripted} scripted")
     if scripted != decoded:
         raise RuntimeError("the engine did not decode what was scripted")
-    steps = folder / "steps.jsonl"
-    steps.write_bytes(b"".join([lines[0], *lines[max(1, began) :]]))
-    return folder / "recording", steps, [row for row in rows if "-run." in row["request_id"]]
+    steps, earlier = folder / "steps.jsonl", folder / "steps-earlier.jsonl"
+    first, second = (max(1, at) for at in began)
+    earlier.write_bytes(b"".join([lines[0], *lines[first:second]]))
+    steps.write_bytes(b"".join([lines[0], *lines[second:]]))
+    return Recorded(recording, steps, earlier, [row for row in rows if "-run." in row["request_id"]])
+
+
+def through_gateway(
+    server: VllmServer, given: argparse.Namespace, run: str, record: str | None, folder: Path
+) -> list[RelayCall]:
+    """The calls of all programs of one run. Raises as ``agents``."""
+    target = Target(server.url, str(server.calls), max_num_batched_tokens=LIMITS["max_num_batched_tokens"])
+    observing = GatewayOptions((target,), system="session-pinned", observe=True, record=record)
+    with GatewayProcess(observing, folder / f"gateway-{run}") as gateway:
+        return asyncio.run(agents(gateway.url, given, run, given.n, folder / run))
 
 
 def measured(recording: Path, rows: Sequence[Mapping[str, Any]]) -> Side:
@@ -162,7 +189,7 @@ def measured(recording: Path, rows: Sequence[Mapping[str, Any]]) -> Side:
 
 
 def bench(*words: object) -> str:
-    """The output of a verb. Raises CalledProcessError."""
+    """The output of a verb. Raises RuntimeError with its last words."""
     command = [sys.executable, "-m", "bench.cli.main", *map(str, words)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -258,8 +285,10 @@ def show(found: Mapping[str, Any]) -> None:
         print(f"{name} / measured: mean latency {_cell(one['latency'], one['latency_95'])}, hit rate "
               f"{one['hits']:+.3f} [{one['hits_95'][0]:+.3f}, {one['hits_95'][1]:+.3f}]"
               f"{', paired' if one['paired'] else ''}")  # fmt: skip
-    errors = {one["statistic"]: one["error"] for one in found["fit"]["held_out"]}
-    print(f"step times not fitted on: mean {errors['error of means']:.1%} off, median {errors['median']:.1%}")
+    for name, fit in found["fits"].items():
+        errors = {one["statistic"]: one["error"] for one in fit["held_out"]}
+        print(f"step times fitted to {name}, on its steps not fitted on: mean "
+              f"{errors['error of means']:.1%} off, median {errors['median']:.1%}")  # fmt: skip
     print(f"{found['interrupted_share']:.1%} of the engine's time is in steps that were interrupted: no "
           f"step model has it, and a quiet machine next to none")  # fmt: skip
     print("\n".join(f"MISSED: {one}" for one in found["missed"]) or "bars met: 10 % and .05")
@@ -269,34 +298,54 @@ def _cell(value: float, ends: Sequence[float]) -> str:
     return f"{value:.3g} [{ends[0]:.3g}, {ends[1]:.3g}]"
 
 
+FITS = ("this run", "an earlier run")
+"""What step times were fitted to: in sample, and out of it."""
+
+
 def compare(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Everything, from the run to the verdict."""
-    recording, steps, rows = recorded(given, folder)
-    print(bench("trace", "stats", recording))
-    calibration = folder / "calibration.json"
-    bench("calibrate", steps, "--model", MODEL, "--gpu", "cpu", "--fit", 0.9, "--out", calibration)
-    fitted, log = json.loads(calibration.read_text()), read_steps(steps)
-    truth = measured(recording, rows)
-    arrivals = replayed("recorded arrivals", recording, calibration, folder / "arrivals")
-    loop = replayed(
-        "closed loop", recording, calibration, folder / "loop", "--concurrency", given.concurrency
-    )
-    ratios = {"recorded arrivals": ratio(arrivals, truth, True), "closed loop": ratio(loop, truth, False)}
-    one = ratios["recorded arrivals"]
-    missed = []
-    if not abs(one["latency"] - 1) <= LATENCY_BAR:
-        missed.append(f"mean program latency is {one['latency']:.3f} times the measured one")
-    if not abs(one["hits"]) <= HIT_BAR:
-        missed.append(f"the hit rate is {one['hits']:+.3f} off")
-    sides = {side.name: numbers(side) for side in (truth, arrivals, loop)}
-    size = sum(path.stat().st_size for path in recording.iterdir())
+    """Everything, from the run to the verdict. Raises as ``recorded``."""
+    made = recorded(given, folder)
+    print(bench("trace", "stats", made.recording))
+    truth, fits, ours = measured(made.recording, made.rows), {}, {}
+    for name, steps in zip(FITS, (made.steps, made.earlier), strict=True):
+        calibration = steps.with_name(f"calibration-{steps.stem}.json")
+        bench("calibrate", steps, "--model", MODEL, "--gpu", "cpu", "--fit", 0.9, "--out", calibration)
+        fits[name] = json.loads(calibration.read_text())
+        for load, option in LOADS.items():
+            side, out = f"{load}, step times of {name}", folder / f"{load}-{steps.stem}".replace(" ", "-")
+            more = [option, given.concurrency] if option else []
+            ours[side] = replayed(side, made.recording, calibration, out, *more)
+    ratios = {name: ratio(side, truth, name.startswith(PAIRED)) for name, side in ours.items()}
+    size = sum(path.stat().st_size for path in made.recording.iterdir())
+    log = read_steps(made.steps)
     return {
         "agent": given.agent, "suite": given.suite, "n": given.n, "concurrency": given.concurrency,
-        "seed": given.seed, "limits": LIMITS, "bytes_per_call": size / sides["measured"]["calls"],
-        "fit": {key: fitted[key] for key in ("coefficients", "held_out", "source")},
+        "seeds": {run: given.seed + nth for nth, run in enumerate(RUNS)},
+        "limits": LIMITS, "bytes_per_call": size / len(truth.ttft),
+        "fits": {
+            name: {key: fit[key] for key in ("coefficients", "held_out", "source")}
+            for name, fit in fits.items()
+        },
         "interrupted_share": lost_time(log, fit_rows(log.rows)),
-        "sides": sides, "ratios": ratios, "missed": missed,
+        "sides": {side.name: numbers(side) for side in (truth, *ours.values())},
+        "ratios": ratios, "missed": missed(ratios),
     }  # fmt: skip
+
+
+PAIRED = "recorded arrivals"
+LOADS = {PAIRED: "", "closed loop": "--concurrency"}
+"""How a recording is replayed, and the option that says so."""
+
+
+def missed(ratios: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The bars that a replay does not meet, a line each; what is not a number meets none."""
+    found = []
+    for name, one in ratios.items():
+        if not abs(one["latency"] - 1) <= LATENCY_BAR:
+            found.append(f"{name}: mean program latency is {one['latency']:.3f} times the measured one")
+        if not abs(one["hits"]) <= HIT_BAR:
+            found.append(f"{name}: the hit rate is {one['hits']:+.3f} off")
+    return found
 
 
 def main() -> int:
@@ -316,14 +365,24 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory() as name:
             found = compare(given, given.keep or Path(name))
-    except EngineUnavailable as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return 6
+    except (EngineUnavailable, HostGone, MissingError) as error:
+        return _wrong(error, Exit.MISSING)
+    except WorkloadError as error:
+        return _wrong(error, Exit.USAGE)
+    except BenchError as error:
+        return _wrong(error, error.exit_code)
+    except RuntimeError as error:
+        return _wrong(error, Exit.INVALID_RUN)
     show(found)
     print(f"{found['bytes_per_call']:.0f} bytes a call in the recording")
     if given.json:
         given.json.write_text(json.dumps(found, indent=1) + "\n")
     return 1 if found["missed"] else 0
+
+
+def _wrong(error: object, code: Exit) -> int:
+    print(f"error: {error}", file=sys.stderr)
+    return int(code)
 
 
 if __name__ == "__main__":

@@ -14,13 +14,15 @@ from bench.agents.cost import cost_of
 from bench.agents.environments import environments, metrics_of
 from bench.agents.mcnemar import solved
 from bench.agents.plan import AgentPlan
-from bench.agents.rows import AgentRun, key_of
+from bench.agents.rows import AgentRun, dropped_s, key_of
 from bench.live.logs import EngineLog
 from bench.live.rows import Rows
 from bench.records import ProgramRow
 from bench.stats import Estimate
 
 FILE = "agents.json"
+DROPPED = 0.01
+"""Of programs' time: more that critical paths leave out is a warning."""
 LLM = ("cp_wait_s", "cp_prefill_s", "cp_reprefill_s", "cp_decode_s", "cp_swap_s")
 
 
@@ -37,6 +39,7 @@ def outcomes(plan: AgentPlan, run: AgentRun, logs: Sequence[EngineLog], rows: Ro
         "tokens": tokens(run, logs) if plan.asked.scripted else {},
         "calls": dict(Counter(call.outcome for call in run.calls)),
         "shares": shares(rows.programs),
+        "path": dropped(run, logs, rows.programs),
         "environment": environments(sandbox_events, leaks) if plan.sandbox else {"leaks": leaks},
         "cost": cost_of(logs, len(programs), success["x"], run.took, plan.served.kind),
     }
@@ -101,6 +104,12 @@ def shares(programs: Sequence[ProgramRow]) -> dict[str, float | None]:
     return {name: part / whole if whole else None for name, part in parts.items()}
 
 
+def dropped(run: AgentRun, logs: Sequence[EngineLog], programs: Sequence[ProgramRow]) -> dict[str, Any]:
+    """Of programs' time, what critical paths leave out though a call or tool went on (s, share)."""
+    seconds, whole = dropped_s(run, logs), math.fsum(row.t_end - row.t_arrive for row in programs)
+    return {"dropped_s": seconds, "share": seconds / whole if whole else 0.0}
+
+
 def said(found: Mapping[str, Any], run: AgentRun) -> dict[str, Any]:
     """What the summary has beside the tables' numbers: totals, metrics, warnings."""
     totals = found["totals"]
@@ -132,6 +141,12 @@ def warnings(totals: Mapping[str, Any], run: AgentRun) -> list[str]:
         found.append(
             f"the engines decoded {words['engine']} tokens and the scripts say {words['scripted']}: "
             f"{words['calls_differ']} calls differ, {words['differ'][0]} first"
+        )
+    if totals["path"]["share"] > DROPPED:
+        found.append(
+            f"critical paths leave out {totals['path']['dropped_s']:.3g} s in which calls or tools went on "
+            f"({totals['path']['share']:.1%} of programs' time): they overlap what came after them, and are "
+            "told as overhead"
         )
     leaks = totals["environment"]["leaks"]
     if leaks:

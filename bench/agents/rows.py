@@ -4,7 +4,9 @@ Times become seconds since the run began, on the grid. A program is there from i
 ``ended``; its critical path is the chain that ends last, walked back from its end: whatever ended last
 before, then what ended last before that began. For programs that fork and join that is the branch everybody
 waited for; where threads go on side by side without joining, it is one chain of things that came one after
-the other, never two at a time.
+the other, never two at a time. Clocks are read in two processes, one after the other: links that overlap by
+less than OVERLAP_S touch. What overlaps by more is in no chain, and how much of the time between links that
+leaves unexplained is told (``dropped_s``).
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from workloads.agents.contract import MAIN
 from workloads.agents.relay.contract import RelayCall
 
 Event = Mapping[str, Any]
+OVERLAP_S = 1e-3
+"""Far over the time between two readings of a clock, far under that of a call."""
 
 
 class Span(NamedTuple):
@@ -79,11 +83,41 @@ def live_run(run: AgentRun, logs: Sequence[EngineLog]) -> LiveRun:
     """Calls and programs as a driver of ours would tell them."""
     rows = {key: row for log in logs for key, row in log.calls.items()}
     calls = with_parents([_call(run, call, rows.get(key_of(run.name, call.name))) for call in run.sent])
-    by_program: dict[int, list[LiveCall]] = {}
-    for call in calls:
-        by_program.setdefault(call.program, []).append(call)
-    programs = programs_of(run, by_program, set(rows) if logs else None)
+    programs = programs_of(run, _by_program(calls), set(rows) if logs else None)
     return LiveRun(run.name, run.wall, run.took, programs, calls, run.audit, run.origin)
+
+
+def dropped_s(run: AgentRun, logs: Sequence[EngineLog]) -> float:
+    """Seconds between links of critical paths in which a call or tool of the program went on all the same:
+    it overlapped the link after it, so it is in no chain, and its time there counts as overhead."""
+    logged = {key for log in logs for key in log.calls} if logs else None
+    calls = _by_program(live_run(run, logs).calls)
+    tools, ended = _tools(run), {one["program"]: one for one in run.of("ended")}
+    found = 0.0
+    for began in run.of("began"):
+        number = began["program"]
+        spans = _spans(run, calls.get(number, ()), tools.get(number, ()), logged)
+        begin, end = run.since(began["t"]), run.since(ended[number]["t"])
+        links = path(spans, begin, end)
+        within = [span for span in spans if span.begin >= begin and span.end <= end]
+        found += max(0.0, covered(within) - covered(links))
+    return found
+
+
+def covered(spans: Iterable[Span]) -> float:
+    """Seconds in which at least one of them went on."""
+    found, at = 0.0, -math.inf
+    for span in sorted(spans):
+        found += max(0.0, span.end - max(at, span.begin))
+        at = max(at, span.end)
+    return found
+
+
+def _by_program(calls: Iterable[LiveCall]) -> dict[int, list[LiveCall]]:
+    found: dict[int, list[LiveCall]] = {}
+    for call in calls:
+        found.setdefault(call.program, []).append(call)
+    return found
 
 
 def key_of(run: str, name: str) -> str:
@@ -137,10 +171,7 @@ def programs_of(
     Raises InvalidRun if one did not end.
     """
     ended = {one["program"]: one for one in run.of("ended")}
-    tools: dict[int, list[Span]] = {}
-    for tool in run.of("tool"):
-        span = Span(run.since(tool["t"]), run.since(tool["t_end"]))
-        tools.setdefault(tool["program"], []).append(span)
+    tools = _tools(run)
     found = []
     for began in run.of("began"):
         number = began["program"]
@@ -151,13 +182,32 @@ def programs_of(
     return sorted(found, key=lambda program: program.program)
 
 
+def _tools(run: AgentRun) -> dict[int, list[Span]]:
+    found: dict[int, list[Span]] = {}
+    for tool in run.of("tool"):
+        found.setdefault(tool["program"], []).append(Span(run.since(tool["t"]), run.since(tool["t_end"])))
+    return found
+
+
+def _spans(
+    run: AgentRun, calls: Sequence[LiveCall], tools: Sequence[Span], logged: set[str] | None
+) -> list[Span]:
+    """All that can be a link: tools, and calls that were answered and have a row."""
+    rows = [call for call in calls if call.answered and _has_row(run, call, logged)]
+    return [*tools, *(Span(call.t_ready, call.t_last, call.name) for call in rows)]
+
+
+def _has_row(run: AgentRun, call: LiveCall, logged: set[str] | None) -> bool:
+    return logged is None or key_of(run.name, call.name) in logged
+
+
 def _program(
     run: AgentRun, began: Event, ended: Event, calls: Sequence[LiveCall], tools: Sequence[Span],
     logged: set[str] | None,
 ) -> LiveProgram:  # fmt: skip
     begin, end = run.since(began["t"]), run.since(ended["t"])
-    rows = [call for call in calls if logged is None or key_of(run.name, call.name) in logged]
-    spans = [*tools, *(Span(c.t_ready, c.t_last, c.name) for c in rows if c.answered)]
+    rows = [call for call in calls if _has_row(run, call, logged)]
+    spans = _spans(run, calls, tools, logged)
     legs = [Leg(one.name) if one.name else Leg(tool_s=one.end - one.begin) for one in path(spans, begin, end)]
     return LiveProgram(
         began["program"], run.kind, begin, begin, end, ended["outcome"], len(rows),
@@ -167,16 +217,17 @@ def _program(
 
 
 def path(spans: Sequence[Span], begin: float, end: float) -> list[Span]:
-    """The chain that ends last within [``begin``, ``end``], its last link first; links never overlap.
+    """The chain that ends last within [``begin``, ``end``], its last link first.
 
-    Calls that were given up are in none: what waited for them is overhead.
+    A link that ends up to OVERLAP_S after the next one began is cut off there, so links never overlap. Calls
+    that were given up are in none: what waited for them is overhead.
     """
     left = sorted(span for span in spans if span.begin >= begin and span.end <= end)
     left.sort(key=lambda span: span.end)
     found, at = [], end
     while left:
         span = left.pop()
-        if span.end <= at:
-            found.append(span)
+        if span.end <= at + OVERLAP_S and span.begin <= at:
+            found.append(span._replace(end=min(span.end, at)))
             at = span.begin
     return found

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from benchmarks import conformance
 from benchmarks.conformance_parts.cases import cases
 from benchmarks.conformance_parts.page import Line, page, summary
 from benchmarks.conformance_parts.shape import differences, events, shape
@@ -99,3 +100,26 @@ def test_names_of_cases_are_unique_and_the_page_counts_them():
     text = page(lines, "1.2.3", 0)
     assert "| one | 200 | equal | differs: 1 |" in text
     assert "| two | 400 | differs: **not explained** | equal |" in text
+
+
+@pytest.mark.parametrize(("calls", "told"), [(None, None), ("calls.jsonl", "calls.jsonl")])
+def test_an_engine_without_a_call_log_has_none(monkeypatch, tmp_path, calls, told):
+    seen = []
+
+    class Process:
+        url = "http://127.0.0.1:1"
+
+        def __init__(self, options, folder):
+            seen.append(options.targets[0].calls)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr(conformance, "GatewayProcess", Process)
+    monkeypatch.setattr(conformance, "_until_well", lambda url: None)
+    with conformance.gateways("http://127.0.0.1:1", calls and tmp_path / calls, tmp_path):
+        pass
+    assert seen[0] == (told and str(tmp_path / told))

@@ -5,7 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.record_replay import Side, interval, measured, numbers, ratio
+from bench.errors import MissingError, UsageError
+from benchmarks import record_replay
+from benchmarks.record_replay import Side, interval, measured, missed, numbers, ratio, show
+from systems.engines.vllm_virtual import EngineUnavailable
+from workloads.agents.host_process import HostGone
+from workloads.base import WorkloadError
 
 
 def side(latency, cached, name="x"):
@@ -49,3 +54,59 @@ def test_numbers_have_intervals():
     assert (found["latency_mean"], found["hit_rate"], found["programs"]) == (10.5, 0.5, 20)
     assert found["latency_mean_95"][0] < 10.5 < found["latency_mean_95"][1]
     assert interval(np.full(9, 3.0)) == [3.0, 3.0]
+
+
+def one(latency=1.0, hits=0.0):
+    return {"latency": latency, "latency_95": [1.0, 1.0], "hits": hits, "hits_95": [0.0, 0.0], "paired": True}
+
+
+def test_every_replay_counts_for_the_verdict():
+    assert missed({"recorded arrivals": one(1.1 - 1e-9), "closed loop": one(0.9 + 1e-9, -0.05)}) == []
+    assert missed({"recorded arrivals": one(), "closed loop": one(1.12, 0.06)}) == [
+        "closed loop: mean program latency is 1.120 times the measured one",
+        "closed loop: the hit rate is +0.060 off",
+    ]
+    assert len(missed({"x": one(float("nan"), float("nan"))})) == 2
+
+
+FOUND = {
+    "sides": {"measured": numbers(side([1, 2, 3], [1, 2, 3]))}, "ratios": {"closed loop": one(1.5)},
+    "fits": {
+        name: {"held_out": [{"statistic": s, "error": error} for s in ("error of means", "median")]}
+        for name, error in (("this run", 0.01), ("an earlier run", 0.04))
+    },
+    "interrupted_share": 0.0, "bytes_per_call": 900.0, "missed": ["closed loop: it is slow"],
+}  # fmt: skip
+
+
+def test_what_is_in_sample_is_told_from_what_is_not(capsys):
+    show(FOUND)
+    said = capsys.readouterr().out
+    assert "fitted to this run, on its steps not fitted on: mean 1.0% off" in said
+    assert "fitted to an earlier run, on its steps not fitted on: mean 4.0% off" in said
+    assert "MISSED: closed loop: it is slow" in said
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (EngineUnavailable("no vLLM"), 6),
+        (HostGone("the host died: last words"), 6),
+        (MissingError("no data"), 6),
+        (WorkloadError("no agent 'raect'"), 2),
+        (UsageError("it cannot be"), 2),
+        (RuntimeError("the engine did not decode what was scripted"), 4),
+        (None, 1),
+    ],
+)
+def test_what_goes_wrong_is_a_line_and_an_exit_code(monkeypatch, capsys, error, code):
+    def compare(given, folder):
+        if error is None:
+            return FOUND
+        raise error
+
+    monkeypatch.setattr(record_replay, "compare", compare)
+    monkeypatch.setattr("sys.argv", ["record_replay.py"])
+    assert record_replay.main() == code
+    said = capsys.readouterr().err
+    assert said == ("" if error is None else f"error: {error}\n")

@@ -90,6 +90,15 @@ def test_leaks_and_differences_are_warnings():
     assert any("1 calls differ, 0.main.0 first" in text for text in warnings)
 
 
+def test_what_critical_paths_leave_out_is_a_warning_from_a_hundredth_on():
+    run, made = found()
+    assert made["totals"]["path"] == {"dropped_s": 0.0, "share": 0.0}
+    early = [tool(0, 2.5, 5.0) if one["event"] == "tool" else one for one in EVENTS]  # inside of a call
+    run, made = found(events=early)
+    assert made["totals"]["path"] == {"dropped_s": 1.5, "share": 1.5 / 12}
+    assert any("leave out 1.5 s" in text and "12.5%" in text for text in said(made, run)["warnings"])
+
+
 def test_a_real_model_has_no_script_to_agree_with():
     run, made = found(scripted=False)
     assert made["totals"]["tokens"] == {}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.agents.rows import Span, live_run, path
+from bench.agents.rows import OVERLAP_S, Span, covered, dropped_s, live_run, path
 from bench.errors import InvalidRun
 from bench.fidelity.server_calls import request_name
 from bench.live.rows import rows_of
@@ -39,6 +39,27 @@ def test_the_path_is_that_of_a_dumb_walk_and_never_two_things_at_a_time(spans):
     assert sum(s.end - s.begin for s in found) == sum(s.end - s.begin for s in by_hand(spans, 0.0, 20.0))
     assert [(s.begin, s.end) for s in found] == [(s.begin, s.end) for s in by_hand(spans, 0.0, 20.0)]
     assert all(later.begin >= earlier.end for later, earlier in pairwise(found))
+
+
+def test_links_that_overlap_by_a_clocks_reading_touch_and_no_more():
+    call, tool = Span(1.0, 3.000001, "c"), Span(3.0, 5.0)
+    assert path([call, tool], 0.0, 6.0) == [tool, Span(1.0, 3.0, "c")]
+    assert path([Span(1.0, 3.0 + OVERLAP_S, "c"), tool], 0.0, 6.0) == [tool, Span(1.0, 3.0, "c")]
+    assert path([Span(1.0, 3.002, "c"), tool], 0.0, 6.0) == [tool]
+    assert path([Span(3.0002, 3.0004), tool], 0.0, 6.0) == [tool]  # nothing of it is before the link
+
+
+def test_what_paths_leave_out_is_counted():
+    def dropped(*tools):
+        calls = [call(0, "main", 0, 1.0, 3.0)]
+        run = run_of(calls, [began(0, 0.0), *(tool(0, *one) for one in tools), ended(0, 10.0)])
+        return dropped_s(run, [])
+
+    assert dropped((3.0, 5.0)) == 0.0
+    assert dropped((2.999999, 5.0)) == pytest.approx(0.0, abs=1e-5)
+    assert dropped((2.5, 5.0)) == pytest.approx(1.5)  # of the call; half a second of it is the tool's
+    assert dropped((3.0, 5.0), (3.0, 8.0)) == 0.0  # the branch that nobody waited for
+    assert covered([Span(0, 2), Span(1, 3), Span(5, 6), Span(5, 5.5)]) == 4.0
 
 
 def test_a_program_of_one_thread_is_calls_tools_and_what_lies_between():
