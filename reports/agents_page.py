@@ -14,10 +14,11 @@ OUTCOMES = ("workload", "tools in", "system", "seeds", "solved", "latency, s", "
             "engine-s per program", "per solved")  # fmt: skip
 COSTS = ("tools in", "what", "n", "failed", "mean, ms", "p50, ms", "p95, ms")
 TEXT = (
-    "Solved: 95 % intervals by Wilson. Latency: mean from a program's begin to its end; an interval over "
-    "seeds where there are several, else within the run from 32 programs on. LLM (wait and execution), tools "
-    "and the rest: shares of that time along critical paths. Engine-seconds: busy time of the engines, each "
-    "step shared by the tokens that it computed of each call."
+    "Solved: 95 % intervals by Wilson; a task that ran more than once (in another lap, under another seed) "
+    "is one observation, by its share of successes. Latency: mean from a program's begin to its end; an "
+    "interval over seeds where there are several, else within the run from 32 programs on. LLM (wait and "
+    "execution), tools and the rest: shares of that time along critical paths. Engine-seconds: busy time of "
+    "the engines, each step shared by the tokens that it computed of each call."
 )
 
 
@@ -27,7 +28,8 @@ def section(rows: Sequence[Row], kinds: Sequence[Row], pairs: Sequence[Row]) -> 
     tables = [Table(OUTCOMES, [_outcome(row) for row in rows], "What agents came to")]
     if kinds:
         caption = (
-            "Tool environments: seconds of every sandbox of these results; a percentile where there are "
+            "Tool environments: every sandbox of these results, without what checks ran; times of those that "
+            "did not fail, a percentile where there are "
         )
         lines = [line for kind in kinds for line in _costs(kind)]
         tables.append(Table(COSTS, lines, f"{caption}enough", frozenset(COSTS[2:])))

@@ -135,8 +135,8 @@ def _row(seeds: Seeds) -> dict[str, Any]:
     busy = sum(one["cost"].get("busy_s", 0.0) for one in agents)
     known = all("busy_s" in one["cost"] for one in agents)
     return {
-        "workload": f"{seeds.workload}, {seeds.where['load']}", "sandbox": seeds.sandbox,
-        "system": seeds.where["system"],
+        "workload": f"{seeds.workload} on {seeds.where['model']}, {seeds.where['load']}",
+        "sandbox": seeds.sandbox, "system": seeds.where["system"],
         "seeds": len(cells), "success": success, "latency": _latency(cells),
         "shares": {name: _mean([one["shares"][name] for one in agents]) for name in ("llm", "tool", "rest")},
         "per_program": busy / n if known and n else None,
@@ -181,9 +181,10 @@ def _pairs(groups: Sequence[Seeds]) -> list[dict[str, Any]]:
             continue
         told = outcomes_between(base.group.cells, new.group.cells, True)
         if told is not None:
-            where = f"{base.where['workload']}{f' in {base.sandbox}' if base.sandbox else ''}"
+            what = f"{base.where['workload']}{f' in {base.sandbox}' if base.sandbox else ''}"
+            where = f"{what} on {base.where['model']}, {base.where['load']}"
             systems = f"BASE {_system(base)}, NEW {_system(new)}"
-            found.append({"what": f"{where}, {base.where['load']}, {systems}", "outcomes": told})
+            found.append({"what": f"{where}, {systems}", "outcomes": told})
     return found
 
 

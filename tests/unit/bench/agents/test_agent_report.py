@@ -62,7 +62,7 @@ def test_systems_beside_each_other_and_their_sandboxes(tmp_path):
     assert costs.rows[0][:4] == ["bwrap", "init", "4", "0"]
     assert costs.rows[0][4] == "250"
     assert list(left.rows[0]) == ["bwrap", "4", "3", "3", "0", "0", "0"]
-    assert "agents:react in bwrap, 2 at all times, BASE atlas, NEW vllm-opt" in made.text
+    assert "agents:react in bwrap on tiny, 2 at all times, BASE atlas, NEW vllm-opt" in made.text
     assert "3 solved by NEW only" in made.text
     assert "pair by pair: 2.000" in made.text
 
