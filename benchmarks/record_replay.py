@@ -132,26 +132,30 @@ def recorded(given: argparse.Namespace, folder: Path) -> Recorded:
     options = ServerOptions(
         model, scheduler="fcfs", block_size=ENGINE_BLOCK, model_cores=engines, other_cores=others, **limits
     )
-    recording, began = folder / "recording", []
+    recording = folder / "recording"
     with VllmServer(options, folder / "engine") as server, on_cores(others):
         assert server.calls is not None  # it has our scheduler
         assert server.steps is not None
         asyncio.run(agents(server.url, given, "warm", max(2, given.n // 4), folder / "warm"))
-        for run, record in (("earlier", None), ("run", str(recording))):
-            began.append(server.steps.read_bytes().count(b"\n"))
-            calls = through_gateway(server, given, run, record, folder)
-        lines = server.steps.read_bytes().splitlines(keepends=True)
+        through_gateway(server, given, "earlier", None, folder)
+        calls = through_gateway(server, given, "run", str(recording), folder)
+        steps = server.steps.read_bytes()
         rows = [json.loads(line) for line in server.calls.read_text().splitlines()]
     scripted = sum(call.scripted_tokens for call in calls)
     decoded = sum(call.output_tokens for call in calls)
     print(f"{len(calls)} calls; {decoded} tokens decoded, {scripted} scripted")
     if scripted != decoded:
         raise RuntimeError("the engine did not decode what was scripted")
-    steps, earlier = folder / "steps.jsonl", folder / "steps-earlier.jsonl"
-    first, second = (max(1, at) for at in began)
-    earlier.write_bytes(b"".join([lines[0], *lines[first:second]]))
-    steps.write_bytes(b"".join([lines[0], *lines[second:]]))
-    return Recorded(recording, steps, earlier, [row for row in rows if "-run." in row["request_id"]])
+    logs = [folder / f"steps-{run}.jsonl" for run in RUNS[:2]]
+    for run, log in zip(RUNS[:2], logs, strict=True):
+        log.write_bytes(steps_of(run, steps))
+    return Recorded(recording, logs[0], logs[1], [row for row in rows if "-run." in row["request_id"]])
+
+
+def steps_of(run: str, log: bytes) -> bytes:
+    """The step log of one run: its first line, and the steps that had calls of that run."""
+    first, *steps = log.splitlines(keepends=True)
+    return b"".join([first, *(line for line in steps if f"-{run}.".encode() in line)])
 
 
 def through_gateway(

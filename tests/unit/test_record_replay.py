@@ -60,6 +60,13 @@ def one(latency=1.0, hits=0.0):
     return {"latency": latency, "latency_95": [1.0, 1.0], "hits": hits, "hits_95": [0.0, 0.0], "paired": True}
 
 
+def test_each_run_has_its_own_steps():
+    log = b'{"head": 1}\n{"calls": [["chatcmpl-warm.0.main.0-a"]]}\n{"calls": []}\n'
+    earlier, run = (b'{"calls": [["chatcmpl-%s.0.main.0-a"]]}\n' % name for name in (b"earlier", b"run"))
+    assert record_replay.steps_of("earlier", log + earlier + run) == b'{"head": 1}\n' + earlier
+    assert record_replay.steps_of("run", log + earlier + run) == b'{"head": 1}\n' + run
+
+
 def test_every_replay_counts_for_the_verdict():
     assert missed({"recorded arrivals": one(1.1 - 1e-9), "closed loop": one(0.9 + 1e-9, -0.05)}) == []
     assert missed({"recorded arrivals": one(), "closed loop": one(1.12, 0.06)}) == [
