@@ -42,4 +42,4 @@ def test_a_live_command_of_the_readme_works(words, tmp_path):
     for then in AFTER if "agents" in words else ():
         done = bench(then, tmp_path, 60)
         assert done.returncode in (0, 3, 5), done.stderr  # one seed decides nothing
-        assert "McNemar" in done.stdout
+        assert "by construction" in " ".join(done.stdout.split())  # scripted on both sides
