@@ -92,8 +92,7 @@ def test_right_is_what_some_cut_into_turns_makes_right():
         cuts = combinations_with_replacement(range(len(steps) + 1), len(truth) - 1)
         bounds = ([0, *cut, len(steps)] for cut in cuts)
         possible = any(
-            right_as_bfcl_has_it([steps[a:b] for a, b in pairwise(bound)], truth)
-            for bound in bounds
+            right_as_bfcl_has_it([steps[a:b] for a, b in pairwise(bound)], truth) for bound in bounds
         )
         assert (why_wrong(START, steps, truth) == "") == possible, (steps, truth)
         outcomes[possible] += 1
