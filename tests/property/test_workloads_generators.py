@@ -46,13 +46,24 @@ def test_no_call_is_over_the_context_under_the_default_rules(preset, seed):
     assert all(dag.longest <= 131_072 for dag in dry_runs(result.programs))
 
 
+def shared_only_in_front(preset, seed):
+    """What two programs share (a system prompt, a group's task) is where a prompt begins, and no reply is."""
+    dags = list(dry_runs(load(preset, n=4, seed=seed).programs))
+    of = [{s for c in dag.calls for s, _ in (*c.prompt, (c.output_id, 1))} for dag in dags]
+    for mine, dag in zip(of, dags, strict=True):
+        others = set().union(*(ids for ids in of if ids is not mine)) & mine
+        for call in dag.calls:
+            assert call.output_id not in others
+            common = [segment in others for segment, _ in call.prompt]
+            assert common == sorted(common, reverse=True), "a segment of others behind one of its own"
+
+
 @settings(max_examples=20, deadline=None)
 @given(presets, seeds)
-def test_programs_share_segments_only_through_common_system_prompts(preset, seed):
-    """Whatever two programs share is at the start of a prompt: no other ids collide."""
-    seen: dict[int, int] = {}
-    for dag in dry_runs(load(preset, n=4, seed=seed).programs):
-        first = {call.prompt[0][0] for call in dag.calls}
-        own = {s for c in dag.calls for s, _ in (*c.prompt, (c.output_id, 1))} - first
-        assert all(seen.get(segment, dag.index) == dag.index for segment in own)
-        seen.update(dict.fromkeys(own, dag.index))
+def test_programs_share_segments_only_where_prompts_begin(preset, seed):
+    shared_only_in_front(preset, seed)
+
+
+def test_a_group_of_rollouts_shares_its_task():
+    """Found late: four samples of one task have more than a system prompt in common."""
+    shared_only_in_front("rl:grpo", 0)
