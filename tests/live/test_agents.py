@@ -25,7 +25,7 @@ from workloads.sandboxes.leaks import leaks
 pytestmark = pytest.mark.live
 
 SYSTEMS = ("vllm-opt", "atlas")
-LOOPS = {"react": 4, "mapreduce": 2, "mcts": 2}
+LOOPS = {"react": 2, "mapreduce": 1, "mcts": 1}
 """Agents, and how many programs of each."""
 GUEST = "mini-swe"
 
@@ -37,7 +37,7 @@ def agents():
     except HostGone as error:
         print(f"without {GUEST}: {error}")
         return LOOPS
-    return {**LOOPS, GUEST: 4}
+    return {**LOOPS, GUEST: 2}
 
 
 @pytest.fixture(scope="module")

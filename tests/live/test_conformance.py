@@ -10,7 +10,7 @@ from benchmarks import conformance
 from benchmarks.conformance_parts.cases import CHAT, COUNT, MESSAGES, RESPONSES, cases
 from benchmarks.conformance_parts.page import counts
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
 

@@ -14,7 +14,7 @@ from systems.vllm_host.tiny import TinyLlama, write
 from tests.property.test_workloads_readers import shared_tokens
 from workloads.load import load
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 MODEL, BLOCK = "tiny-llama", 32
 SYSTEM = "You look after a house with many rooms. " * 12

@@ -17,7 +17,7 @@ from workloads.sandboxes.catalog import sandbox_kind
 from workloads.sandboxes.contract import SandboxOptions
 from workloads.sandboxes.leaks import leaks
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 OWNER = "repair-live"
 AT_ONCE = 4
