@@ -45,18 +45,23 @@ def out(tmp_path_factory):
     return tmp_path_factory.mktemp("agents")
 
 
-@pytest.fixture(scope="module")
-def swept(out):
-    """All agents under both systems; one server is up at a time, each is started once."""
+def sweep(out, systems):
+    """All agents under these systems; one server is up at a time, each is started once."""
     configs = [
         RunConfig(
             system, f"agents:{name}", n=n, engine="vllm", model="tiny-llama", gpu=device(), out=out,
             parameters={"sandbox": "bwrap"},
         )
-        for system in SYSTEMS
+        for system in systems
         for name, n in agents().items()
     ]  # fmt: skip
     return sweep_live(configs, print, pool=lambda: Pool(out / "live", print, machine=Machine(most=1)))
+
+
+@pytest.fixture(scope="module")
+def swept(out):
+    """Under one system."""
+    return sweep(out, SYSTEMS[1:])
 
 
 def test_every_program_ends_and_the_engine_decodes_what_the_scripts_say(swept):
@@ -82,7 +87,9 @@ def test_critical_paths_and_costs_add_up(swept):
         assert sum(shared) == pytest.approx(totals.busy_s.sum(), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_outcomes_are_the_same_under_both_systems(swept, out):
+    sweep(out, SYSTEMS)
     groups = read_groups(out, "BASE")
     for name in agents():
         mine = {

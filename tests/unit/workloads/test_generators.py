@@ -51,6 +51,7 @@ def test_a_conversation_is_one_thread_that_grows(chats):
             assert b.parents == (("", a.index),)
 
 
+@pytest.mark.slow
 def test_mcts_has_the_call_count_of_the_calibration():
     calls = sorted(len(dry_run(spec).calls) for spec in MCTS.build(2000, 1).programs)
     assert near(calls, 163)
