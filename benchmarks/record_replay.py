@@ -13,7 +13,7 @@ to the last reply's end), prefix hits, TTFT and TPOT (in the engine, by its sche
 by bootstrap over programs, paired where both ran the same ones at the same times.
 
 A quarter of the programs, with a third seed, run first and count for nothing: kernels are compiled by then.
-The model has the first core, everything else the others, tools too. About 6 minutes on two quiet cores.
+The model has the first core, everything else the others, tools too. About 3 minutes on two quiet cores.
 
 Exit code 0: the mean program latency of all four replays is at most 10 % off, the hit rate at most .05;
 1 otherwise; 2 for an agent or suite that is not there; 4 if a run went wrong (a program that did not finish,
