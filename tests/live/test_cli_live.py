@@ -37,7 +37,9 @@ def result_hash(folder: Path, engine: str, *words: str) -> str:
 @pytest.mark.parametrize(
     "words",
     [
-        ("--system", "atlas", "--workload", "mcts", "-n", "1", "--rate", "0.5"),
+        pytest.param(
+            ("--system", "atlas", "--workload", "mcts", "-n", "1", "--rate", "0.5"), marks=pytest.mark.slow
+        ),
         ("--system", "plas", "--workload", "chatbot", "-n", "12", "--knob", "engine.kv_blocks=600",
          "-p", "token_scale=1/4", "--rate", "5", "--knob", "engine.max_num_seqs=4",
          "--knob", "engine.preemption=recompute"),

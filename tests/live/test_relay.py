@@ -14,7 +14,7 @@ from tests.unit.workloads.agents.relay import readers
 from workloads.agents.contract import ToolCall, Turn
 from workloads.agents.relay.server import Relay
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 TURNS = (
     Turn("I look at the folder first.", (ToolCall("c1", "ls", {"path": "/é"}), ToolCall("c2", "ls", {})), 37),
