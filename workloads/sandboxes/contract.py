@@ -34,8 +34,9 @@ class SandboxEvent(NamedTuple):
 
 
 class Executed(NamedTuple):
-    """A command that was run. ``code``: its exit status, negative for a signal; ``output``: stdout and stderr
-    as they came, at most ``SandboxOptions.most_output`` bytes; ``timed_out``: it was killed; ``seconds``."""
+    """A command that was run. ``code``: its exit status, negative for a signal; ``timed_out``: it was killed;
+    ``seconds``. ``output``: stdout and stderr as they came (from docker in no order between the two), at most
+    ``SandboxOptions.most_output`` bytes."""
 
     code: int
     output: str
