@@ -56,6 +56,9 @@ def shared_only_in_front(preset, seed):
             assert call.output_id not in others
             common = [segment in others for segment, _ in call.prompt]
             assert common == sorted(common, reverse=True), "a segment of others behind one of its own"
+            assert sum(common) <= (2 if preset.startswith("rl:") else 1), (
+                "more than a system prompt (and task)"
+            )
 
 
 @settings(max_examples=20, deadline=None)
