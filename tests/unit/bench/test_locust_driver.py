@@ -41,10 +41,12 @@ VOCABULARY = 1000
 class Server:
     """Streams replies as vLLM does, 10 ms a token where more than 50 are asked for; remembers its calls.
 
-    Tokens follow from the sum of the prompt. ``faults``: call name -> refuse, break, hang, error."""
+    Tokens follow from the sum of the prompt. ``faults``: call name -> refuse, break, hang, error.
+    No reply begins before ``opens()``; bounded, so that a test fails and does not hang."""
 
     def __init__(self):
         self.asked, self.faults, self.gone, self.headers = {}, {}, [], {}
+        self.opens = lambda: True
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -72,6 +74,9 @@ class Server:
         if fault == "refuse":
             handler.send_error(400, "prompt is too long")
             return
+        until = time.monotonic() + 60
+        while not self.opens() and time.monotonic() < until:
+            time.sleep(0.02)
         tokens = [(sum(prompt) + i) % VOCABULARY for i in range(n)]
         usage = {"prompt_tokens": len(prompt), "completion_tokens": n}
         handler.send_response(200)
@@ -182,16 +187,29 @@ def test_the_same_programs_as_the_asyncio_driver(server):
     assert live.audit.rss_mb > 20
 
 
-def test_two_workers_share_the_programs_and_each_runs_once(server):
+@pytest.fixture
+def joined():
+    """Workers that a test starts: none outlives it, however it ends."""
+    started = []
+    yield started
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def test_two_workers_share_the_programs_and_each_runs_once(server, joined):
     """One of them joins as it would from another machine; a front is told whose calls they are."""
     made, programs, times = recipe("mapreduce", 3)
-    place, joined = f"127.0.0.1:{free_port()}", []
+    place = f"127.0.0.1:{free_port()}"
 
     def join(said):
         assert said == f"1 more workers: python -m bench.drivers.locust --join {place}"
         command = [sys.executable, *said.split()[4:]]
         quiet = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         joined.extend(subprocess.Popen(command, **quiet) for _ in range(2))  # one too many
+
+    # The run lasts until one of the three was sent away: one that comes after it finds no master.
+    server.opens = lambda: len(children()) < 4  # the head and three workers
 
     live = by_locust(
         server, made, times, remote=1, listen=place, say=join, front="smg", front_knobs={"policy": "manual"}
