@@ -229,7 +229,8 @@ class Keeping(Protocol):
     earliest deadline. Kept KV counts as free for admission, displacement and growth: nobody waits and
     nobody is preempted because of it. Unless it is ``firm``: then a waiting call for whose thread nothing
     is kept gets none of it while anything runs, and waits. It still goes to running calls that grow, to
-    calls whose own thread's KV is kept, and to the first waiting call where nothing runs.
+    calls whose own thread's KV is kept, and to the first waiting call where nothing runs. What is kept ends
+    at its deadline, but for calls that wait with no such newcomer before them: they are back in time.
     """
 
     victims: Callable[[Sequence[Kept], float], Sequence[Kept]] | None

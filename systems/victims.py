@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from itertools import takewhile
+from typing import Any
 
 from systems.protocols import Kept
 
@@ -32,3 +34,8 @@ def giving_up(kept: Sequence[Kept], victims: Victims | None, now: float) -> list
     if len(order) < len(known):
         order |= dict.fromkeys(key_of(one) for one in by_deadline(kept))
     return list(order)
+
+
+def at_the_head(waiting: Iterable[tuple[Any, Key]], kept: Container[Key]) -> set[Key]:
+    """Threads of ``waiting`` calls, (order, thread), before the first for whose thread nothing is kept."""
+    return {key for _, key in takewhile(lambda one: one[1] in kept, sorted(waiting))}

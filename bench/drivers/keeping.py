@@ -67,7 +67,7 @@ class Keeper:
             self._asked[call.seq] = now
             if self._watches:
                 self.retention.called(call.program, call.thread, now)
-        return left.tokens // BLOCK * BLOCK if left.until > now else 0
+        return left.tokens // BLOCK * BLOCK if left.until >= now else 0
 
     def sent(self, call: Call, engine: int, now: float) -> None:
         """The call goes to ``engine``: what is kept for its thread on another one serves nobody any more."""

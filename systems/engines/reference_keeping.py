@@ -108,11 +108,19 @@ class KeepingState(EngineState):
     # What the engine tells
 
     def look(self, now: float) -> None:
-        """A step is about to be scheduled."""
+        """A step is about to be scheduled: what is past its deadline goes.
+
+        Not what those calls are about to use that wait with no newcomer before them.
+        """
         self._now = now
         self._order = None
+        back = set()
+        for job in sorted((job for job in self.waiting if not job.held), key=lambda job: job.order):
+            if self._pin_of(job.call.program, job.call.thread) is None:
+                break
+            back.add((job.call.program, job.call.thread))
         for pin in sorted(self.pins, key=lambda pin: pin.about.until):
-            if pin.about.until <= now:
+            if pin.about.until <= now and (pin.about.program, pin.about.thread) not in back:
                 self._let_go(pin, "expired")
 
     def over(self, job: Job) -> None:

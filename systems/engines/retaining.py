@@ -7,9 +7,10 @@ an engine that is not asked to has nothing of this.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from systems.engines.host_memory import HostMemory
 from systems.engines.kept_kv import KeptKV, Left, top
@@ -17,7 +18,7 @@ from systems.engines.radix import Held, Path
 from systems.engines.request import HELD, WAITING, Request
 from systems.engines.sim import SimEngine
 from systems.protocols import Kept, LatencyModel, Scheduler, TransferModel
-from systems.victims import Key, Victims, giving_up, key_of
+from systems.victims import Key, Victims, at_the_head, giving_up, key_of
 from vocabulary import BLOCK, INF, EngineConfig, Finished, blocks_for
 
 COUNTERS = ("pinned", "expired", "given_up", "hits", "released", "dropped_blocks")
@@ -43,6 +44,7 @@ class Pins:
         self.left: dict[int, dict[str, Left]] = {}  # per program and thread, in the order of leaving
         self.count = dict.fromkeys(COUNTERS, 0)
         self._deadlines: list[tuple[float, int, Pin]] = []
+        self._due: dict[Key, Pin] = {}  # past their deadline, earliest first
         self._ties = count()
         self._order: deque[Key] | None = None
 
@@ -119,11 +121,23 @@ class Pins:
             heappop(deadlines)
         return deadlines[0][0] if deadlines else INF
 
-    def look(self, now: float) -> bool:
-        """A step is about to be scheduled: let go what is past its deadline; whether there was any."""
+    def look(self, now: float, waiting: Callable[[], Iterable[tuple[Any, Key]]]) -> bool:
+        """A step is about to be scheduled: let go what is past its deadline; whether there was any.
+
+        Not what a call at the head of those that are ``waiting`` (their orders and threads) is about to use.
+        """
         self._order, before = None, self.count["expired"]
         while self.deadline() <= now:
-            self.let_go(key_of(self._deadlines[0][2].about), "expired")
+            pin = heappop(self._deadlines)[2]
+            self._due[key_of(pin.about)] = pin
+        if self._due:
+            back = at_the_head(waiting(), self.pins)
+            for key, pin in list(self._due.items()):
+                if key in back and self.pins.get(key) is pin:
+                    continue
+                del self._due[key]
+                if self.pins.get(key) is pin:
+                    self.let_go(key, "expired")
         return self.count["expired"] > before
 
     def make_room(self, blocks: int, now: float, own: Key | None = None) -> bool:
@@ -218,7 +232,7 @@ class Retaining(SimEngine):
 
     def boundary(self, until: float, waiting: int = -1) -> None:
         """Start of a step, and the step: deadlines first."""
-        if self.keeping.look(self.t):
+        if self.keeping.look(self.t, self._waiting):
             self.changed()
         self.again = False
         super().boundary(until, waiting)
@@ -277,6 +291,12 @@ class Retaining(SimEngine):
         if not self.running or caller(request) in self.keeping.pins:
             return False
         return self.lacking(path, blocks) > self.kv.at_once() - promised
+
+    def _waiting(self) -> list[tuple[Any, Key]]:
+        """Order and thread of each call that waits for admission."""
+        if not self.n_waiting:
+            return []
+        return [(r.order, caller(r)) for r in self.calls.values() if r.state == WAITING]
 
     def _lacking(self, blocks: int) -> None:
         if self.keeping.make_room(blocks, self.t):

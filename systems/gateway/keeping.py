@@ -62,7 +62,7 @@ class Keeping:
         thread.calls += 1
         thread.index = call.index
         thread.tool = None
-        call.kept = thread.tokens // BLOCK * BLOCK if thread.until > now else 0
+        call.kept = thread.tokens // BLOCK * BLOCK if thread.until >= now else 0
         if thread.away:
             thread.away = False
             self._back.add(call.seq)

@@ -17,7 +17,7 @@ from itertools import count, takewhile
 from typing import Any
 
 from systems.protocols import Kept
-from systems.victims import Key, Victims, giving_up
+from systems.victims import Key, Victims, at_the_head, giving_up
 from vocabulary import INF, Call
 
 Block = Any
@@ -40,6 +40,7 @@ class Keeper:
     ``needs(request)`` says how many blocks that nobody uses admitting it whole takes, pins aside;
     ``grows(request, tokens)`` how many more a call that has KV takes at least for that many tokens.
     ``waits(request)``: the call that waits here for admission as this request; None for one that runs.
+    ``waiting()``: order and thread of all calls that wait so; asked where something is past its deadline.
     ``firm``: it gets nothing of what is kept while anything runs (``runs()``), unless something of its own
     thread is kept (systems.protocols.Keeping).
     ``remember``: what programs left is known until they end, for ``retain``, ``drop`` and ``protect``;
@@ -60,6 +61,7 @@ class Keeper:
         firm: bool = False,
         waits: Callable[[Any], Call | None] = lambda _: None,
         runs: Callable[[], bool] = lambda: True,
+        waiting: Callable[[], Iterable[tuple[Any, Key]]] = list,
     ) -> None:
         self.pins: dict[Key, Pin] = {}
         self.count: Counter[str] = Counter(dict.fromkeys(COUNTERS, 0))
@@ -73,11 +75,13 @@ class Keeper:
         self._grows = grows
         self._waits = waits
         self._runs = runs
+        self._waiting = waiting
         self._verdicts: dict[int, tuple[float, int]] = {}
         self._left: dict[Key, list[tuple[Block, object]]] = {}  # who left last last
         self._owners: dict[int, int] = {}  # block id -> pins that hold it
         self._only = 0  # of these, how many nobody else holds
         self._deadlines: list[tuple[float, int, Pin]] = []
+        self._due: dict[Key, Pin] = {}  # past their deadline, earliest first
         self._ties = count()
         self._order: deque[Key] | None = None  # of giving up, while none is pinned and the clock stands
         self._allocate = manager.allocate_slots
@@ -131,14 +135,25 @@ class Keeper:
             self._release(key, "released")
 
     def expire(self) -> None:
-        """Let go what is past its deadline; what is to be given up first is asked anew."""
+        """Let go what is past its deadline, but for what a call at the head of the line is about to use.
+
+        What is to be given up first is asked anew.
+        """
         self._order = None
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] <= self._now():
             pin = heappop(deadlines)[2]
             key = (pin.about.program, pin.about.thread)
             if self.pins.get(key) is pin:
-                self._release(key, "expired")
+                self._due[key] = pin
+        if not self._due:
+            return
+        back = at_the_head(self._waiting(), self.pins)
+        for key, pin in list(self._due.items()):
+            if key not in back or self.pins.get(key) is not pin:
+                del self._due[key]
+                if self.pins.get(key) is pin:
+                    self._release(key, "expired")
 
     # What clients say
 

@@ -6,6 +6,7 @@ Imports nothing of vLLM. Who is away, and with which tool, comes with the calls 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from math import isfinite
 from typing import Any, TextIO
 
@@ -34,6 +35,7 @@ class Retained:
             options.firm or bool(getattr(self.policy, "firm", False)),
             self._waits,
             lambda: bool(host.running),
+            lambda: [(a.order, (a.call.program, a.call.thread)) for a in self._waiting()],
         )
         self._host = host
         self._watches = bool(getattr(self.policy, "watches", False))
@@ -111,9 +113,11 @@ class Retained:
 
     def waiting_tokens(self) -> int:
         """Prompt tokens of the calls that wait for admission."""
+        return sum(account.call.prompt_tokens for account in self._waiting())
+
+    def _waiting(self) -> Iterator[Any]:
         host = self._host
-        waiting = (a for name, a in host.accounts.items() if not a.in_batch and name not in host.held)
-        return sum(account.call.prompt_tokens for account in waiting)
+        return (a for name, a in host.accounts.items() if not a.in_batch and name not in host.held)
 
     def _view(self) -> EngineView:
         """``kv_cached`` stays 0: vLLM does not count free blocks that hold content."""

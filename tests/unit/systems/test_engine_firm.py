@@ -37,10 +37,10 @@ def crowded(make: Any, kept_s: float = INF, *, firm: bool = True, output: int = 
     return world
 
 
-def come(world: World, at: float, program: int, new: int, **more: Any) -> None:
+def come(world: World, at: float, program: int, new: int, **more: Any) -> Call:
     """The program calls at that time; nothing is over before."""
     assert not world.run(until=at)
-    world.start(program, new, at=at, **more)
+    return world.start(program, new, at=at, **more)
 
 
 def rows(world: World) -> dict[int, Finished]:
@@ -130,6 +130,33 @@ def test_what_a_call_took_over_is_no_longer_in_the_way(make: Any) -> None:
     come(world, 4.5, 3, 5 * BLOCK)
     found = rows(world)
     assert (found[1].t_first_sched, found[1].t_end, found[3].t_first_sched) == (5.0, 6.0, 6.0)
+
+
+def test_who_is_back_at_its_deadline_keeps_its_place(make: Any) -> None:
+    """Kept until 11 s, where a step ends: program 1 is back in that step, or exactly then."""
+    for back in (10.25, 11.0):
+        world = crowded(make, 10.0)
+        come(world, back, 1, 1)
+        come(world, 10.75 if back < 11.0 else 11.0, 3, 5 * BLOCK)
+        found = rows(world)
+        assert found[1].t_first_sched == 11.0
+        assert found[3].t_first_sched > 11.0
+        assert world.counts() == {"pinned": 1, "hits": 1, "released": 1}
+
+
+def test_who_is_back_and_leaves_again_keeps_nothing_past_its_deadline(make: Any) -> None:
+    """At 11 s it still waits for a place: one call runs at a time. Its client leaves at 12.5 s."""
+    world = World(make, replace(CONFIG, max_num_seqs=1))
+    world.engine.firm = True
+    world.ask(1, 4 * BLOCK)
+    world.keep(1, 10.0)
+    world.start(2, BLOCK, output=30)
+    call = come(world, 5.0, 1, 1)
+    world.run(until=12.25)
+    assert world.counts() == {"pinned": 1}
+    world.engine.abort(call, 12.5)
+    world.run(until=14.0)
+    assert world.counts() == {"pinned": 1, "expired": 1}
 
 
 def test_who_comes_behind_a_newcomer_waits_with_it(make: Any) -> None:

@@ -93,8 +93,11 @@ def test_what_is_kept_survives_a_flood_and_what_is_not_does_not(make: Any) -> No
 
 
 def test_a_deadline_is_looked_at_when_a_step_is_scheduled(make: Any) -> None:
-    """Kept until 3.5 s; the flood's steps begin at 1, 2, 3, .. s, program 1 comes behind them."""
-    for floods, found, expired in ((2, 4 * BLOCK, 0), (3, 4 * BLOCK, 1), (5, 0, 1)):
+    """Kept until 3.5 s; the flood's steps begin at 1, 2, 3, .. s, program 1 comes behind them.
+
+    Behind three floods it comes at 4 s, before any step that begins later than 3.5 s: it has it still.
+    """
+    for floods, found, expired in ((2, 4 * BLOCK, 0), (3, 4 * BLOCK, 0), (5, 0, 1)):
         world = World(make)
         world.ask(1, 4 * BLOCK)
         world.keep(1, 2.5)

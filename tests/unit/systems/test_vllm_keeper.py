@@ -94,9 +94,11 @@ class World:
         self.pool = self.manager.block_pool
         self.least = None  # what the keeper is told that a call needs at least; None: the truth
         self.runs = True
+        self.waiting = []
         self.keeper = Keeper(
             self.manager, lambda: self.now, lambda r: r.wants, lambda r, tokens: self.floor(tokens), victims,
             firm=firm, waits=lambda request: request.call, runs=lambda: self.runs,
+            waiting=lambda: self.waiting,
         )  # fmt: skip
 
     def floor(self, tokens):
@@ -226,6 +228,20 @@ def test_a_running_call_that_cannot_grow_takes_nothing(told):
     assert world.manager.tried == (1 if told is None else 3)
     assert world.grow(running, 10)
     assert (world.kept(), world.keeper.count["given_up"]) == (set(), 2)
+
+
+def test_who_waits_at_the_head_has_its_own_past_the_deadline():
+    """Programs 1 and 2 were kept until 5 s; a newcomer is before program 2, then program 1's client leaves."""
+    world = World()
+    for program in (1, 2):
+        world.leaves(program, 4, retain_s=5.0)
+    world.now = 5.0
+    world.waiting = [((0, 3.0, 9), (2, "")), ((0, 1.0, 7), (1, "")), ((0, 2.0, 8), (3, ""))]
+    world.keeper.expire()
+    assert (world.kept(), world.keeper.count["expired"]) == ({1}, 1)
+    world.waiting = []
+    world.keeper.expire()
+    assert (world.kept(), world.keeper.count["expired"]) == (set(), 2)
 
 
 def test_pins_that_were_put_back_still_expire_and_serve():
