@@ -231,7 +231,7 @@ def test_a_running_call_that_cannot_grow_takes_nothing(told):
 
 
 def test_who_waits_at_the_head_has_its_own_past_the_deadline():
-    """Programs 1 and 2 were kept until 5 s; a newcomer is before program 2, then program 1's client leaves."""
+    """Programs 1 and 2 were kept until 5 s; a newcomer is before 2, then the client of 1 leaves."""
     world = World()
     for program in (1, 2):
         world.leaves(program, 4, retain_s=5.0)
