@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
-from itertools import takewhile
 from typing import Any
 
 from systems.protocols import Kept
@@ -38,4 +37,6 @@ def giving_up(kept: Sequence[Kept], victims: Victims | None, now: float) -> list
 
 def at_the_head(waiting: Iterable[tuple[Any, Key]], kept: Container[Key]) -> set[Key]:
     """Threads of ``waiting`` calls, (order, thread), before the first for whose thread nothing is kept."""
-    return {key for _, key in takewhile(lambda one: one[1] in kept, sorted(waiting))}
+    calls = list(waiting)
+    first = min((order for order, key in calls if key not in kept), default=None)
+    return {key for order, key in calls if first is None or order < first}

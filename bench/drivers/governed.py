@@ -171,7 +171,7 @@ class GovernedDriver(VirtualDriver):
         found: Any = self.engines[engine]
         found.drop(program, self.now)
         if self.keeper is not None:
-            self.keeper.dropped(program, engine, self.now)
+            self.keeper.dropped(program, engine)
 
     def _waiting(self) -> int:
         return 0 if self.door is None else self.door.tokens

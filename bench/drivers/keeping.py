@@ -74,18 +74,18 @@ class Keeper:
         left = self._left.get(call.program, {}).get(call.thread)
         if left is not None and left.until > now and left.engine != engine:
             self.engines[left.engine].retain(call.program, call.thread, now, 0, now)
-            left.until = now
+            left.until = 0.0
 
     def gave_up(self, call: Call) -> None:
         """A call left the door without having been sent: its thread is still where it was."""
         self._asked.pop(call.seq, None)
 
-    def dropped(self, program: int, engine: int, now: float) -> None:
+    def dropped(self, program: int, engine: int) -> None:
         """What the program left on ``engine`` is to go, so nothing of it is kept from now on."""
         threads = self._left.get(program, {})
         for thread, left in list(threads.items()):
             if left.engine == engine and left.away:
-                left.until = min(left.until, now)
+                left.until = 0.0
             elif left.engine == engine:  # the policy has not been asked, and need not be
                 del threads[thread]
 

@@ -44,7 +44,7 @@ class Pins:
         self.left: dict[int, dict[str, Left]] = {}  # per program and thread, in the order of leaving
         self.count = dict.fromkeys(COUNTERS, 0)
         self._deadlines: list[tuple[float, int, Pin]] = []
-        self._due: dict[Key, Pin] = {}  # past their deadline, earliest first
+        self.due: dict[Key, Pin] = {}  # past their deadline, earliest first
         self._ties = count()
         self._order: deque[Key] | None = None
 
@@ -129,13 +129,14 @@ class Pins:
         self._order, before = None, self.count["expired"]
         while self.deadline() <= now:
             pin = heappop(self._deadlines)[2]
-            self._due[key_of(pin.about)] = pin
-        if self._due:
+            self.due.pop(key_of(pin.about), None)  # an earlier one of the thread has another place
+            self.due[key_of(pin.about)] = pin
+        if self.due:
             back = at_the_head(waiting(), self.pins)
-            for key, pin in list(self._due.items()):
+            for key, pin in list(self.due.items()):
                 if key in back and self.pins.get(key) is pin:
                     continue
-                del self._due[key]
+                del self.due[key]
                 if self.pins.get(key) is pin:
                     self.let_go(key, "expired")
         return self.count["expired"] > before
@@ -279,7 +280,15 @@ class Retaining(SimEngine):
     def changed(self) -> None:
         """What is kept has changed: those that wait for it are looked at again at the next pass."""
         if self.firm:
-            self.again = self.look = True
+            self.look = True
+        if self.firm or self.keeping.due:
+            self.again = True
+
+    def enqueue(self, request: Request) -> None:
+        """A call waits, or waits elsewhere: another may be at the head now."""
+        super().enqueue(request)
+        if self.keeping.due:
+            self.again = True
 
     def lacking(self, path: Path, blocks: int) -> int:
         """Of ``blocks``, those that a waiting call does not share with calls or with what is kept."""

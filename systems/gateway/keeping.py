@@ -111,10 +111,11 @@ class Keeping:
             program.number, name, thread.tokens, tool, thread.output_tokens, thread.engine,
             prompt=thread.prompt,
         )  # fmt: skip
-        thread.until = self.retention.idle(away, now)
+        until = self.retention.idle(away, now)
+        thread.until = until if until > now else 0.0
         self._tell()
         self._say(program, thread.engine, now)
-        return thread.until if thread.until > now else 0.0
+        return thread.until
 
     def end(self, program: Program) -> None:
         """The program is over; its engines hear of that, which ends all they keep of it."""

@@ -40,7 +40,7 @@ class Keeper:
     ``needs(request)`` says how many blocks that nobody uses admitting it whole takes, pins aside;
     ``grows(request, tokens)`` how many more a call that has KV takes at least for that many tokens.
     ``waits(request)``: the call that waits here for admission as this request; None for one that runs.
-    ``waiting()``: order and thread of all calls that wait so; asked where something is past its deadline.
+    ``waiting()``: order and thread of all calls that may be admitted; asked where a deadline has passed.
     ``firm``: it gets nothing of what is kept while anything runs (``runs()``), unless something of its own
     thread is kept (systems.protocols.Keeping).
     ``remember``: what programs left is known until they end, for ``retain``, ``drop`` and ``protect``;
@@ -145,6 +145,7 @@ class Keeper:
             pin = heappop(deadlines)[2]
             key = (pin.about.program, pin.about.thread)
             if self.pins.get(key) is pin:
+                self._due.pop(key, None)  # an earlier one of the thread has another place
                 self._due[key] = pin
         if not self._due:
             return

@@ -6,11 +6,11 @@ Imports nothing of vLLM. Who is away, and with which tool, comes with the calls 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from math import isfinite
 from typing import Any, TextIO
 
 from systems.protocols import Away
+from systems.victims import Key
 from systems.vllm_host.callers import seconds_of
 from systems.vllm_host.keeper import Keeper
 from vocabulary import Call, EngineView
@@ -35,7 +35,7 @@ class Retained:
             options.firm or bool(getattr(self.policy, "firm", False)),
             self._waits,
             lambda: bool(host.running),
-            lambda: [(a.order, (a.call.program, a.call.thread)) for a in self._waiting()],
+            self._admissible,
         )
         self._host = host
         self._watches = bool(getattr(self.policy, "watches", False))
@@ -113,11 +113,15 @@ class Retained:
 
     def waiting_tokens(self) -> int:
         """Prompt tokens of the calls that wait for admission."""
-        return sum(account.call.prompt_tokens for account in self._waiting())
-
-    def _waiting(self) -> Iterator[Any]:
         host = self._host
-        return (a for name, a in host.accounts.items() if not a.in_batch and name not in host.held)
+        waiting = (a for name, a in host.accounts.items() if not a.in_batch and name not in host.held)
+        return sum(account.call.prompt_tokens for account in waiting)
+
+    def _admissible(self) -> list[tuple[Any, Key]]:
+        """Order and thread of the calls that wait, but for those that vLLM itself blocks and passes over."""
+        host = self._host
+        calls = [host.accounts[r.request_id] for r in host.queues if host.may_be_admitted(r)]
+        return [(account.order, (account.call.program, account.call.thread)) for account in calls]
 
     def _view(self) -> EngineView:
         """``kv_cached`` stays 0: vLLM does not count free blocks that hold content."""

@@ -159,6 +159,47 @@ def test_who_is_back_and_leaves_again_keeps_nothing_past_its_deadline(make: Any)
     assert world.counts() == {"pinned": 1, "expired": 1}
 
 
+class Promoting(Fcfs):
+    """At 12.5 s the call of program 3 comes before all others."""
+
+    tracks_wait = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.late: Call | None = None
+
+    def arrive(self, call: Call, snap: Snapshot, now: float) -> Slot:
+        super().arrive(call, snap, now)
+        self.late = call if call.program == 3 else self.late
+        return Slot(1, now, INF)
+
+    def next_due(self) -> float:
+        return INF if self.late is None else 12.5
+
+    def due(self, now: float) -> list[tuple[Call, Slot]]:
+        found, self.late = self.late, None
+        return [] if found is None else [(found, Slot(1, -1.0, INF))]
+
+
+@pytest.mark.parametrize(("every", "since"), [(1, 14.0), (4, 17.0)])
+def test_a_newcomer_that_is_promoted_before_who_is_back_does_not_wait_for_it(
+    make: Any, every: int, since: float
+) -> None:
+    """Program 1, kept until 11 s, is at the head from 4.5 s on and lacks room; then program 3 is.
+
+    The next step is told of that, also where ``sim`` would jump: the other decodes alone.
+    """
+    world = World(make, replace(CONFIG, schedule_every=every), Promoting())
+    world.engine.firm = True
+    world.ask(1, 6 * BLOCK)
+    assert world.keep(1, 10.0) == 6
+    world.start(2, 8 * BLOCK - 4, output=40)
+    come(world, 4.5, 1, 8 * BLOCK - 8)
+    world.start(3, 9 * BLOCK, at=4.5)
+    assert rows(world)[3].t_first_sched == since
+    assert world.counts() == {"pinned": 1, "expired": 1}
+
+
 def test_who_comes_behind_a_newcomer_waits_with_it(make: Any) -> None:
     """Until its own time is over as well; then it is a newcomer, and has too little room beside the other."""
     world = crowded(make, 10.0)

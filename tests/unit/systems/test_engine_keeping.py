@@ -107,6 +107,24 @@ def test_a_deadline_is_looked_at_when_a_step_is_scheduled(make: Any) -> None:
         assert world.counts().get("expired", 0) == expired
 
 
+def test_a_later_deadline_moves_its_place_among_those_that_are_over(make: Any) -> None:
+    """Program 1 is due at 5 s, waits, and is kept until 5.8 s; its client leaves when 4 was due before it."""
+    world = World(make, replace(CONFIG, max_num_seqs=1))
+    for program, seconds in ((1, 3.0), (4, 3.6)):
+        world.ask(program, 5 * BLOCK)
+        world.keep(program, seconds if program == 4 else seconds + 1.0)
+    world.start(2, BLOCK, output=10)
+    world.run(until=4.5)
+    call = world.start(1, 1, at=4.5)
+    world.run(until=5.2)
+    assert world.engine.retain(1, "", 5.8, 0, 5.2) == 5
+    world.engine.abort(call, 5.9)
+    world.run()
+    assert world.counts() == {"pinned": 3, "expired": 2, "released": 1}
+    world.flood(14)
+    assert [world.ask(program, 1).cached_tokens // BLOCK for program in (1, 4)] == [5, 0]
+
+
 def test_a_deadline_in_the_middle_of_a_decode_is_not_missed(make: Any) -> None:
     """At 11 s a call decodes alone, so that ``sim`` would jump; the flood comes at 20 s."""
     world = World(make)

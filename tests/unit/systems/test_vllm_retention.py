@@ -52,11 +52,14 @@ class Host:
         self.time, self.kv_cache_manager = 5.0, Manager(20)
         self.kv_cache_manager.block_pool.num_gpu_blocks = 21
         self.now, self.held, self.running = (lambda: self.time), {}, [None]
-        self.accounts = {}
+        self.accounts, self.queues, self.blocked = {}, [], set()
         self.options = HostOptions(retention=f"{__name__}:Told", engine=3, **options)
 
     def free_blocks(self):
         return self.kv_cache_manager.block_pool.get_num_free_blocks()
+
+    def may_be_admitted(self, request):
+        return request.request_id not in self.blocked
 
     def blocks_needed(self, request):
         return request.num_tokens // BLOCK, 0
@@ -165,6 +168,22 @@ def test_newcomers_wait_if_the_policy_says_so_or_the_server_is_told(monkeypatch,
     assert not retained.barred(again, 99)
     host.running.clear()
     assert not retained.barred(newcomer, 1)
+
+
+@pytest.mark.parametrize(("blocked", "kept"), [("", False), ("new", True), ("old", False), ("both", False)])
+def test_past_its_deadline_only_the_head_of_those_that_may_be_admitted_has_what_is_kept(blocked, kept):
+    """What vLLM blocks and passes over (a grammar compiles) neither keeps its own nor costs others theirs."""
+    host = Host()
+    retained = Retained(host)
+    ended(host, retained)
+    for order, (name, program) in enumerate((("new", 2), ("old", 1))):
+        call = Call(order, program, "0", 0, 90)
+        host.accounts[name] = SimpleNamespace(call=call, in_batch=False, order=(0, float(order), order))
+        host.queues.append(SimpleNamespace(request_id=name))
+    host.blocked = {"new", "old"} if blocked == "both" else {blocked}
+    host.time = 500.0
+    retained.keeper.expire()
+    assert bool(retained.keeper.pins) == kept
 
 
 @pytest.mark.parametrize("name", ["pin", "continuum-fixed", "continuum-ttl", "survival"])
