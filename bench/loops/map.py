@@ -22,6 +22,8 @@ from bench.stats import VERDICT_SEEDS, Estimate
 
 LEAST_LEAD = 1.02
 """A lead over the second below this is none, however sure."""
+ALONE = 0.05
+"""p of one comparison, above which two systems of a place are called alike."""
 
 
 def metric(panel: Panel) -> tuple[str, bool]:
@@ -32,8 +34,9 @@ def metric(panel: Panel) -> tuple[str, bool]:
 def winners(study: Study) -> list[dict[str, Any]]:
     """A row per panel that lies on axes: who is best, over the reference and over the second, paired.
 
-    ``p``: the largest p-value of the winner against any other; ``clear``: told from all others, by enough, on
-    enough seeds; ``unknown``: systems without a full window on some seed, which nobody is told from.
+    ``p``: the largest p-value of the winner against any other; ``alike``: others that it is not told from
+    even without a correction for many places; ``clear``: told from all others, by enough, on enough seeds;
+    ``unknown``: systems without a full window on some seed, which nobody is told from.
     """
     rows = [row for panel in study.panels if panel.at and (row := _winner(study, panel)) is not None]
     for row, (rejected, _) in zip(rows, holm([row["p"] for row in rows]), strict=True):
@@ -77,12 +80,13 @@ def _winner(study: Study, panel: Panel) -> dict[str, Any] | None:
     ranked = sorted({**over, reference: Estimate(1.0)}.items(), key=lambda item: -item[1].value)
     (best, gain), (second, _) = ranked[:2]
     ahead = lead(study, panel, best, second)
+    p = {other: p_of(study, panel, best, other) for other in names if other != best}
     pressure = study.values(panel.name, reference, panel.places[-1], "pressure")
     return {
         "workload": panel.label, **panel.at, **layout(study, panel), "winner": best, "gain": gain.value,
         "gain_low": gain.low, "gain_high": gain.high, "second": second, "lead": ahead.value,
         "lead_low": ahead.low, "lead_high": ahead.high,
-        "p": max(p_of(study, panel, best, other) for other in names if other != best),
+        "p": max(p.values()), "alike": ", ".join(other for other in p if p[other] > ALONE),
         "unknown": ", ".join(unknown), "metric": metric(panel)[0],
         "pressure_there": mean_of(pressure).value, "seeds": len(pressure), "badge": _badge(study, panel),
     }  # fmt: skip

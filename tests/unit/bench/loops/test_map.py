@@ -7,7 +7,7 @@ import pytest
 
 from bench.loops.map import winners
 from bench.loops.study import choices
-from reports.figures.settle_map import FIGURE, exploratory, tabulate
+from reports.figures.settle_map import FIGURE, exploratory, layout, tabulate, words
 from tests.unit.bench.loops.planted import BASE, Planted, loop, luck, study
 
 AXES = [
@@ -51,6 +51,28 @@ def test_a_tester_s_case_two_seeds_ahead_of_the_second_only():
     row = place((1.0, 1.05, 1.02), noise=(0.05, 0.0, 0.0), seeds=2)
     assert not row["clear"]
     assert row["p"] > 0.05
+
+
+def test_who_the_winner_is_not_told_from_is_named():
+    row = place((1.0, 1.4, 1.39), noise=(0.0, 0.05, 0.0))
+    assert (row["winner"], row["alike"]) == ("thunderagent", "las-fairness")
+    assert place((1.0, 1.4, 1.2))["alike"] == ""
+
+
+def test_places_stand_by_their_axes_and_settings_of_one_place_side_by_side():
+    rows = [
+        {"map": "usual", "x": f"pressure {x}", "y": f"tools {y}", "winner": "a", "gain": gain, "clear": clear,
+         "second": "b", "alike": alike, "unknown": ""}
+        for x, y, gain, clear, alike in (
+            ("1", "fast", 1.019, False, ""), ("2", "fast", 1.5, True, ""), ("2", "slow", 1.5, False, "b, c, d"))
+    ]  # fmt: skip
+    rows += [rows[1] | {"map": name} for name in ("release off", "tier host")]
+    usual, changed = layout(pd.DataFrame(rows))
+    assert (usual.xs, usual.ys) == (["1", "2"], ["fast", "slow"])
+    assert list(zip(usual.rows.i, usual.rows.j, strict=True)) == [(0, 0), (1, 0), (1, 1)]
+    assert (changed.xs, changed.ys) == (["release off", "tier host"], ["pressure 2, tools fast"])
+    said = [words(row) for row in usual.rows.itertuples()]
+    assert said == ["nobody gains\n(best x1.02)", "a\nx1.50", "a\nx1.50\n~ b and 2 more"]
 
 
 def test_who_has_no_full_window_is_named_and_nobody_leads_it():
