@@ -64,7 +64,9 @@ def test_places_stand_by_their_axes_and_settings_of_one_place_side_by_side():
         {"map": "usual", "x": f"pressure {x}", "y": f"tools {y}", "winner": "a", "gain": gain, "clear": clear,
          "second": "b", "alike": alike, "unknown": ""}
         for x, y, gain, clear, alike in (
-            ("1", "fast", 1.019, False, ""), ("2", "fast", 1.5, True, ""), ("2", "slow", 1.5, False, "b, c, d"))
+            ("1", "fast", 1.019, False, ""), ("2", "fast", 1.5, True, ""),
+            ("2", "slow", 1.5, False, "b, c, d"),
+        )
     ]  # fmt: skip
     rows += [rows[1] | {"map": name} for name in ("release off", "tier host")]
     usual, changed = layout(pd.DataFrame(rows))
