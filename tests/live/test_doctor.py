@@ -40,6 +40,7 @@ def test_the_contract_holds_in_this_vllm(monkeypatch):
     assert "wrong rules are seen" in names
 
 
+@pytest.mark.slow
 def test_our_class_can_be_imported_there():
     found = vllm.CHECK.look(Here(deep=True, limit_s=120.0))
     assert found.state == OK, found

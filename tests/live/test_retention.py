@@ -35,14 +35,17 @@ def test_what_is_kept_survives_a_flood_until_its_deadline(results):
 
 
 def test_a_policy_that_learns_runs_in_a_server_by_itself(results):
-    """Continuum keeps a thread for 2 s while its tool takes at most that on average."""
+    """Continuum keeps a thread for 2 s while its tool takes at most that on average.
+
+    Two threads come later; no step began meanwhile, so that what they left was still kept.
+    """
     events, count = results["learning"]
     verdicts = [event["what"] for event in events if event["what"] in ("keep", "evict")]
     assert verdicts == ["keep"] * 7 + ["evict"] * 4
     assert [event["what"] for event in events].count("back") == 10
     assert {event["tool"] for event in events} == {"bash"}
     assert (events[0]["thread"], events[0]["tokens"]) == ("", 120)
-    assert (count["pinned"], count["hits"], count["expired"]) == (7, 5, 2)
+    assert (count["pinned"], count["hits"], count["expired"]) == (7, 7, 0)
 
 
 def test_nobody_waits_and_nobody_is_preempted_for_what_is_kept(results):
