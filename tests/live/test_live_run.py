@@ -83,6 +83,7 @@ def test_a_run_is_measured_from_the_schedulers_log_and_not_made_again(pool, out)
     assert again.outcomes[0].summary["result_hash"] == summary["result_hash"]
 
 
+@pytest.mark.slow
 def test_a_sweep_of_two_systems_on_one_engine_is_predicted_from_other_seeds(pool, out):
     configs = [config(out, system, seed) for seed in (1, 2) for system in ("vllm-opt", "session-pinned")]
     swept: Swept = sweep_live(configs, print, pool=lambda: pool)
