@@ -28,7 +28,8 @@ class Audit:
     """``send_lag``: from when a call was due to when it was sent; ``loop_lag``: how late the event loop
     was; both (p50, p99) in seconds. ``cpu``: share of a core; ``most_open``: calls in flight at most.
     ``delivered``: the load that was sent against the one asked for, None if there is no rate.
-    ``rss_mb``: the process's largest size so far, whatever else it did."""
+    ``rss_mb``: the process's largest size so far, whatever else it did. ``ahead``: the client ran before all
+    ordinary threads of its core (``bench.affinity.ahead``)."""
 
     send_lag: tuple[float, float]
     loop_lag: tuple[float, float]
@@ -36,6 +37,7 @@ class Audit:
     most_open: int
     delivered: Delivered | None = None
     rss_mb: float = 0.0
+    ahead: bool = False
 
     @classmethod
     def of(
@@ -45,9 +47,10 @@ class Audit:
         cpu: float,
         most_open: int,
         delivered: Delivered | None = None,
+        ahead: bool = False,
     ) -> Audit:
         """From single lags in seconds; none at all count as 0."""
-        return cls(_quantiles(send), _quantiles(loop), cpu, most_open, delivered, peak_rss_mb())
+        return cls(_quantiles(send), _quantiles(loop), cpu, most_open, delivered, peak_rss_mb(), ahead)
 
     @property
     def verdict(self) -> str:
@@ -62,7 +65,7 @@ class Audit:
         lags = f"send lag p50/p99 {self.send_lag[0] * 1e3:.1f}/{self.send_lag[1] * 1e3:.1f} ms"
         loop = f"loop lag p99 {self.loop_lag[1] * 1e3:.1f} ms"
         load = f", {self.delivered}" if self.delivered else ""
-        own = f"{self.cpu:.0%} of a core, {self.most_open} calls in flight"
+        own = f"{self.cpu:.0%} of a core, {self.most_open} calls in flight{', at real-time priority' if self.ahead else ''}"
         return f"{self.verdict} ({lags}, {loop}, {own}{load})"
 
 

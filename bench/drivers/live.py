@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from bench.affinity import ahead
 from bench.drivers.audit import Audit, LoopWatch
 from bench.drivers.calls import CallFailed, Client, Request, Response
 from bench.drivers.delivered import Delivered
@@ -118,17 +119,18 @@ class LiveDriver:
         if self.environment is not None:
             self.sandboxes = LiveEnvironments(self.environment, self.now)
         try:
-            async with LoopWatch() as watch:
-                if times is None:
-                    await self._closed(iter(specs), concurrency)
-                else:
-                    await _all([self._program(s, t) for s, t in zip(specs, times, strict=True)])
+            with ahead() as prompt:
+                async with LoopWatch() as watch:
+                    if times is None:
+                        await self._closed(iter(specs), concurrency)
+                    else:
+                        await _all([self._program(s, t) for s, t in zip(specs, times, strict=True)])
         finally:
             counts, events = ({}, []) if self.sandboxes is None else self.sandboxes.close()
         took = self.now()
         lags = [call.t_send - call.t_sched for call in self.calls]
         delivered = Delivered.of(*self._arrivals())
-        audit = Audit.of(lags, watch.lags, (time.process_time() - cpu) / took, self.most_open, delivered)
+        audit = Audit.of(lags, watch.lags, (time.process_time() - cpu) / took, self.most_open, delivered, prompt)
         self.programs.sort(key=lambda row: row.program)
         return LiveRun(self.name, wall, took, self.programs, self.calls, audit, self.origin, counts, events)
 

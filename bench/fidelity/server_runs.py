@@ -83,7 +83,7 @@ class Measured:
         """From ``as_json``'s data."""
         audit = data["audit"]
         lags = [tuple(audit[name]) for name in ("send_lag", "loop_lag")]
-        own = Audit(lags[0], lags[1], audit["cpu"], audit["most_open"])
+        own = Audit(lags[0], lags[1], audit["cpu"], audit["most_open"], ahead=audit["ahead"])
         fields = {
             k: data[k]
             for k in ("said", "lag_s", "latency_s", "took", "steps", "step_s", "step_units", "name", "late")
