@@ -3,11 +3,14 @@
 import asyncio
 import json
 import math
+import os
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from aiohttp import web
 
+from bench.affinity import ahead
 from bench.drivers.audit import Audit
 from bench.drivers.completions import CallFailed, Completions, Request
 from bench.drivers.effects import ProgramError
@@ -127,6 +130,24 @@ def test_open_loop_a_slow_server_holds_nobody_back():
     golden = Golden(delay=0.15)
     live = run(golden, *[one] * 8, times=[0.01 * i for i in range(8)])
     assert live.audit.most_open == 8
+
+
+def test_the_audit_says_whether_the_client_ran_ahead_of_others(monkeypatch):
+    async def one(s):
+        await s.call(new=5, output=1)
+
+    with ahead() as permitted:
+        pass
+    assert run(Golden(), one).audit.ahead == permitted
+
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setscheduler", refused)
+    live = run(Golden(), one)
+    assert not live.audit.ahead
+    assert "priority" not in str(live.audit)
+    assert "priority" in str(replace(live.audit, ahead=True))
 
 
 def test_forks_share_their_prefix_and_a_join_waits_for_all():
