@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+from types import SimpleNamespace as Namespace
 
 import pytest
 
@@ -11,9 +12,11 @@ from systems.gateway import gateway as module
 from systems.gateway.events import EventLog
 from systems.gateway.events_reader import read_events
 from systems.gateway.gateway import Gateway
+from systems.gateway.keeping import Keeping
 from systems.gateway.metrics import Metrics
 from systems.gateway.options import GatewayOptions, Target
 from systems.gateway.tools import Tools
+from systems.gateway.usage import Counted
 from systems.vllm_host.control import Channel
 from tests.unit.systems.gateway.engines import Engine, on_loop, until, whole, world
 from vocabulary import INF, KeepEvent
@@ -330,3 +333,25 @@ def test_tools_are_read_from_replies_as_they_pass(pieces, tool):
 def test_nobody_who_says_tools_is_a_bad_option():
     with pytest.raises(ValueError, match="tools must be one of reply, told, got 'guess'"):
         GatewayOptions((Target("http://127.0.0.1:1"),), tools="guess")
+
+
+@pytest.mark.parametrize(("late", "tokens"), [(-0.5, 96), (0.0, 96), (0.5, 0)])
+def test_a_thread_that_is_back_exactly_at_its_deadline_has_what_is_kept(late, tokens):
+    clock = [0.0]
+    outbox = Namespace(reaches=lambda engine: True, retain=lambda *_: None)
+    workers = {0: Namespace(view=lambda: Namespace(id=0))}
+    keeping = Keeping(Policy(5.0), workers, outbox, lambda: clock[0], lambda _: 0, lambda _: None)
+    program = Namespace(number=0, name="p", engines=[0])
+
+    def ticket(index):
+        call = Namespace(program=0, thread="t", index=index, seq=index, prompt=(), prompt_tokens=90, kept=-1)
+        passage = Namespace(outcome="finished")
+        return Namespace(call=call, program=program, worker=Namespace(id=0), passage=passage)
+
+    first, second = ticket(0), ticket(1)
+    keeping.asked(first)
+    keeping.ended(first, Counted(95, 5, 0))
+    assert keeping.away(program, "t", "bash") == 5.0
+    clock[0] = 5.0 + late
+    keeping.asked(second)
+    assert second.call.kept == tokens  # whole blocks of the 100 tokens that the first call left
