@@ -21,10 +21,11 @@ def on_cores(chosen: frozenset[int]) -> Iterator[None]:
 
 @contextmanager
 def ahead() -> Iterator[bool]:
-    """This thread before all ordinary ones of its core: real-time priority, where that is permitted; tells whether it is.
+    """This thread before all ordinary ones of its core, where that is permitted; tells whether it is.
 
     A client that shares a core with a server that spins is otherwise late by up to seconds, however little
-    it has to do. Threads and processes that it starts are ordinary ones.
+    it has to do. Real-time priority (round robin, the lowest); threads and processes that it starts are
+    ordinary ones.
     """
     own = _in_front()
     try:

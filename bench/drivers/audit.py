@@ -65,7 +65,8 @@ class Audit:
         lags = f"send lag p50/p99 {self.send_lag[0] * 1e3:.1f}/{self.send_lag[1] * 1e3:.1f} ms"
         loop = f"loop lag p99 {self.loop_lag[1] * 1e3:.1f} ms"
         load = f", {self.delivered}" if self.delivered else ""
-        own = f"{self.cpu:.0%} of a core, {self.most_open} calls in flight{', at real-time priority' if self.ahead else ''}"
+        where = "a core, at real-time priority" if self.ahead else "a core"
+        own = f"{self.cpu:.0%} of {where}, {self.most_open} calls in flight"
         return f"{self.verdict} ({lags}, {loop}, {own}{load})"
 
 

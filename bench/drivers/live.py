@@ -130,7 +130,8 @@ class LiveDriver:
         took = self.now()
         lags = [call.t_send - call.t_sched for call in self.calls]
         delivered = Delivered.of(*self._arrivals())
-        audit = Audit.of(lags, watch.lags, (time.process_time() - cpu) / took, self.most_open, delivered, prompt)
+        share = (time.process_time() - cpu) / took
+        audit = Audit.of(lags, watch.lags, share, self.most_open, delivered, prompt)
         self.programs.sort(key=lambda row: row.program)
         return LiveRun(self.name, wall, took, self.programs, self.calls, audit, self.origin, counts, events)
 
