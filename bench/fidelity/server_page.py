@@ -120,8 +120,8 @@ def _client(found: Study) -> str:
     ahead = sum(run.audit.ahead for run in runs)
     return (
         f"The client's audit: {ahead} of {len(runs)} runs at real-time priority; {verdicts.count('ok')} ok, "
-        f"{verdicts.count('suspect')} suspect; worst p99 send lag {lag * 1e3:.1f} ms; {late} runs with a late "
-        "client were made again and do not count" + (f": {'; '.join(_late(found))}." if late else ".")
+        f"{verdicts.count('suspect')} suspect; worst p99 send lag {lag * 1e3:.1f} ms; {late} runs with a "
+        "late client were made again and do not count" + (f": {'; '.join(_late(found))}." if late else ".")
     )
 
 

@@ -82,7 +82,8 @@ def test_a_system_without_priorities_has_none_to_raise(monkeypatch):
 
 def test_cores_are_given_back_after_an_error():
     before = os.sched_getaffinity(0)
-    with pytest.raises(KeyError), on_cores(frozenset([min(before)])):
+    with on_cores(frozenset([min(before)])):
         assert os.sched_getaffinity(0) == {min(before)}
+    with pytest.raises(KeyError), on_cores(frozenset([min(before)])):
         raise KeyError
     assert os.sched_getaffinity(0) == before
