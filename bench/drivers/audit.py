@@ -21,6 +21,8 @@ OK_LAG_S, BAD_LAG_S = 0.020, 0.200
 """p99 of send lag and loop lag up to which a run is ok, and from which on it is invalid."""
 OK_CPU, BAD_CPU = 0.70, 0.95
 """The same for the client's share of a core."""
+OK_CPU_AHEAD = 0.20
+"""The same for one that runs ahead of others: what it computes may be taken from a server on its core."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ class Audit:
         bent = self.delivered is not None and self.delivered.verdict == "invalid"
         if bent or lag >= BAD_LAG_S or self.cpu >= BAD_CPU:
             return "invalid"
-        return "ok" if lag <= OK_LAG_S and self.cpu <= OK_CPU else "suspect"
+        most = OK_CPU_AHEAD if self.ahead else OK_CPU
+        return "ok" if lag <= OK_LAG_S and self.cpu <= most else "suspect"
 
     def __str__(self) -> str:
         lags = f"send lag p50/p99 {self.send_lag[0] * 1e3:.1f}/{self.send_lag[1] * 1e3:.1f} ms"

@@ -48,30 +48,57 @@ def test_threads_and_processes_that_it_starts_are_ordinary():
         thread = threading.Thread(target=lambda: found.append(policy()))
         thread.start()
         thread.join()
-        child = os.fork()
-        if not child:
-            os._exit(0 if policy() in ORDINARY else 1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert in_a_child(lambda: policy() in ORDINARY) == 0
     assert found[0] in ORDINARY
 
 
 @needs_leave
-def test_within_another_nothing_changes():
+def test_who_is_real_time_already_stays_it_afterwards():
     with ahead():
         with ahead() as again:
-            assert not again
+            assert again
         assert policy() == os.SCHED_RR
 
 
-def test_where_it_is_not_permitted_it_says_so(monkeypatch):
-    def refused(*_: object) -> None:
-        raise PermissionError
+def in_a_child(check) -> int:
+    """The exit code of ``check`` in a process of its own: 0 if it says so, 1 if not, 2 if it fails."""
+    child = os.fork()
+    if not child:
+        try:
+            os._exit(0 if check() else 1)
+        except BaseException:
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
-    monkeypatch.setattr(os, "sched_setscheduler", refused)
-    before = policy()
+
+@needs_leave
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_who_may_not_take_reset_on_fork_back_is_ordinary_afterwards_all_the_same():
+    def check():
+        with ahead() as first:
+            os.setuid(65534)  # as one that an rtprio limit let in
+        return first and policy() in ORDINARY
+
+    assert in_a_child(check) == 0
+
+
+def test_who_is_nice_stays_nice():
+    def check():
+        os.nice(5)
+        with ahead() as first:
+            return not first and policy() in ORDINARY
+
+    assert in_a_child(check) == 0
+
+
+@pytest.mark.parametrize("call", ["sched_getscheduler", "sched_setscheduler"])
+def test_where_the_system_refuses_it_says_so(monkeypatch, call):
+    def refused(*_: object) -> int:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(os, call, refused)
     with ahead() as first:
         assert not first
-        assert policy() == before
 
 
 def test_a_system_without_priorities_has_none_to_raise(monkeypatch):

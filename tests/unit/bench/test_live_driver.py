@@ -330,3 +330,8 @@ def test_replies_are_hashed_by_call():
 )
 def test_the_client_judges_itself(lags, loop, cpu, verdict):
     assert Audit.of(lags, loop, cpu, 1).verdict == verdict
+
+
+@pytest.mark.parametrize(("cpu", "verdict"), [(0.1, "ok"), (0.3, "suspect"), (0.99, "invalid")])
+def test_a_client_ahead_of_its_server_may_compute_less(cpu, verdict):
+    assert Audit.of([0.001], [0.001], cpu, 1, ahead=True).verdict == verdict
