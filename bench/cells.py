@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from bench.config import RunConfig
 from bench.errors import BenchError, Exit, MissingError
-from bench.files import DiskFull, Taken
+from bench.files import DiskFull, Taken, beneath, explain
 from bench.foreign import in_a_line
 from bench.offline import Ledger, Offline
 from bench.plan import FEW, Plan, plan
@@ -81,6 +81,8 @@ class Cells:
         except MemoryError:
             return Answer(Failure(config, Exit.MISSING, "out of memory: lower --n, or use fewer --workers"))
         except Exception as error:
+            if isinstance(error, PermissionError) and beneath(error, config.out):
+                return Answer(Failure(config, Exit.MISSING, str(explain(error, config.out))))
             if os.environ.get("BENCH_DEBUG"):
                 traceback.print_exc()
             message = f"internal error: {in_a_line(error)} (BENCH_DEBUG=1 shows where)"

@@ -87,6 +87,12 @@ def explain(error: OSError, folder: Path) -> MissingError:
     return MissingError(f"cannot write results to {folder}: {reason}; give another folder with --out")
 
 
+def beneath(error: OSError, folder: Path) -> bool:
+    """Whether an I/O error is about something in ``folder``, or about it itself."""
+    path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
+    return path is not None and (path == folder or folder in path.parents)
+
+
 def ready(folder: Path, need: int) -> None:
     """Create ``folder`` and prove that it takes data. ``need``: bytes we expect to write.
 

@@ -73,6 +73,8 @@ def verb(command: Callable[P, None], interrupted: str = GOES_ON) -> Callable[P, 
         except OSError as error:
             if stdout_is_full(error):
                 raise typer.Exit(int(Exit.MISSING)) from None
+            if isinstance(error, PermissionError) and error.filename is not None:
+                _not_permitted(error, kwargs.get("out"))
             _internal(error)
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
@@ -82,6 +84,14 @@ def verb(command: Callable[P, None], interrupted: str = GOES_ON) -> Callable[P, 
             fail(f"a program or policy raised {type(error).__name__}({error})", Exit.INVALID_RUN)
 
     return guarded
+
+
+def _not_permitted(error: PermissionError, out: object) -> None:
+    """Say which path may not be used: 6 in the folder that results go to, 2 elsewhere."""
+    from bench.files import beneath
+
+    own = isinstance(out, Path) and beneath(error, out)
+    fail(f"{error.filename}: {error.strerror}", Exit.MISSING if own else Exit.USAGE)
 
 
 def _internal(error: Exception) -> None:

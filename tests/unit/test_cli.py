@@ -1,5 +1,6 @@
 import inspect
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -298,3 +299,34 @@ def test_internal_errors_are_one_line(monkeypatch, out):
     assert got.exit_code == 1
     assert "internal error: KeyError" in got.output
     assert "Traceback" not in got.output
+
+
+LOCKED = [
+    (["compare", "PATH", "PATH"], 2),
+    (["report", "PATH"], 2),
+    (["show", "PATH"], 2),
+    (["card", "PATH"], 2),
+    (["calibrate", "PATH"], 2),
+    (["ls", "results", "--out", "PATH"], 6),
+    (["run", "--system", "atlas", *SMALL, "--out", "PATH"], 6),
+    (["sweep", "--system", "atlas", *SMALL, "--out", "PATH"], 6),
+]
+
+
+@pytest.mark.parametrize(("words", "code"), LOCKED, ids=lambda x: x[0] if isinstance(x, list) else "")
+def test_a_path_below_a_folder_that_may_not_be_entered(monkeypatch, tmp_path, words, code):
+    locked = tmp_path / "locked"
+    stat = Path.stat
+
+    def guarded(self, **how):
+        if locked in self.parents:
+            raise PermissionError(13, "Permission denied", str(self))
+        return stat(self, **how)
+
+    monkeypatch.setattr(Path, "stat", guarded)
+    monkeypatch.delenv("BENCH_DEBUG", raising=False)
+    got = invoke(*[str(locked / "x") if word == "PATH" else word for word in words])
+    assert "Permission denied" in got.output
+    assert str(locked) in got.output
+    assert "internal error" not in got.output
+    assert got.exit_code == code
