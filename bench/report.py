@@ -94,7 +94,7 @@ def frames_of(cells: Sequence[Cell], progress: Progress | None = None) -> dict[s
         "hits": _hits(shown, labels),
         "claims": _absent(EXPERIMENT),
         "sensitivity": _absent(EXPERIMENT),
-        "agents": made if len(made := agents_frame(shown, labels)) else _absent("no agents ran"),
+        "agents": made if len(made := agents_frame(shown, labels)) else _absent("none ran"),
         **_policies(policy, some, kv_costs(shown, labels)),
     }
 

@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from bench.errors import MissingError, UsageError, unknown
+from bench.errors import UsageError, unknown
 
 FOLDER = Path(__file__).parent / "experiments"
 KINDS = ("schedule", "curves", "loop")
@@ -22,7 +22,7 @@ def experiments() -> dict[str, Path]:
 
 
 def load(name: str) -> tuple[dict[str, Any], Path]:
-    """The experiment's data and file. Raises UsageError, or MissingError for a kind nobody runs."""
+    """The experiment's data and file. Raises UsageError."""
     found = experiments()
     if name not in found:
         raise unknown("experiment", name, found)
@@ -32,5 +32,6 @@ def load(name: str) -> tuple[dict[str, Any], Path]:
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path}: {error}") from None
     if data.get("kind") not in KINDS:
-        raise MissingError(f"{path}: no runner for experiments of kind {data.get('kind')!r}")
+        kinds = ", ".join(sorted(KINDS))
+        raise UsageError(f"{path}: kind: {data.get('kind', 'missing')!r}; there are {kinds}")
     return data, path

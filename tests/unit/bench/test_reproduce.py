@@ -1,7 +1,7 @@
 import pytest
 
 from bench import reproduce
-from bench.errors import MissingError, UsageError
+from bench.errors import UsageError
 from bench.schedules import run, verdict
 
 
@@ -17,7 +17,7 @@ def test_verdicts():
 
 @pytest.mark.parametrize(
     ("text", "error"),
-    [("x = ", UsageError), ('kind = "schedule"\nnam = "x"', UsageError), ('kind = "tune"', MissingError)],
+    [("x = ", UsageError), ('kind = "schedule"\nnam = "x"', UsageError), ('kind = "tune"', UsageError)],
 )
 def test_broken_experiments_name_their_file(text, error, tmp_path, monkeypatch):
     folder = tmp_path / "paper"
